@@ -1,0 +1,38 @@
+"""One private home for the whole test run: state, services and ports of its own."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Before anything of Headrace is imported: no test may touch the user's own home or services.
+# The path is short because Ray opens sockets below it.
+_HOME = Path(tempfile.mkdtemp(prefix="hr-"))
+os.environ["HEADRACE_HOME"] = str(_HOME)
+for _name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
+    os.environ.pop(_name, None)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_sessionfinish() -> None:
+    """Take down what the run started, and its home."""
+    from cluster import services
+
+    services.down()
+    shutil.rmtree(_HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def shared_home() -> Path:
+    """The home of this test run; services are started in it once, on free ports."""
+    return _HOME
+
+
+@pytest.fixture
+def fresh_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home of one test's own, without services."""
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
+    yield tmp_path / "home"
