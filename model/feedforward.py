@@ -1,0 +1,50 @@
+"""The position-wise feed-forward layer (Vaswani et al. 2017, section 3.3), plain or gated.
+
+Letters: B rows, T positions, D width, F feed-forward width.
+"""
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model.config import Activation, ModelConfig
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """GELU by its tanh approximation, as in GPT-2 and Gemma (Hendrycks and Gimpel 2016)."""
+    return F.gelu(x, approximate="tanh")
+
+
+def relu2(x: Tensor) -> Tensor:
+    """The square of ReLU (So et al. 2021, Primer)."""
+    return F.relu(x).square()
+
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "swiglu": F.silu,
+    "geglu": gelu_tanh,
+    "gelu": F.gelu,
+    "gelu_tanh": gelu_tanh,
+    "relu": F.relu,
+    "relu2": relu2,
+}
+
+
+class FeedForward(nn.Module):
+    """down(f(up(x))), or gated: down(f(gate(x)) * up(x)) with gate and up in one matrix."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        bias = config.bias == "all"
+        self.gated = config.gated
+        self.activation = ACTIVATIONS[config.activation]
+        self.up = nn.Linear(config.width, config.ffn_width * (1 + config.gated), bias=bias)
+        self.down = nn.Linear(config.ffn_width, config.width, bias=bias)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """Transform each token on its own, `[B, T, D]`."""
+        if self.gated:
+            gate_BTF, up_BTF = self.up(x_BTD).chunk(2, -1)
+            return self.down(self.activation(gate_BTF) * up_BTF)
+        return self.down(self.activation(self.up(x_BTD)))
