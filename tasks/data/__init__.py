@@ -1,0 +1,1 @@
+"""Raw sources to clean text: read, filter, deduplicate, redact; every row accounted for."""

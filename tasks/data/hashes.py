@@ -1,0 +1,83 @@
+"""Content hashes of sources, remembered by size and modification time.
+
+`$HEADRACE_HOME/source_hashes.json` maps a path to `[signature, sha256]`. The memory saves time and
+decides nothing: a lost or broken file only costs hashing again.
+"""
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from cluster.home import home
+from cluster.store import write_atomically
+from tasks.data.sources import Source, SourceFile, open_regular
+
+MEMORY = "source_hashes.json"
+Memory = dict[str, list[str]]
+# A file written within the clock's grain of being hashed could change without a new time.
+SETTLED_NS = 2_000_000_000
+log = logging.getLogger("headrace.read")
+
+
+def content_hashes(sources: list[Source]) -> list[str]:
+    """One SHA-256 per source, over the names and contents of its files in order."""
+    memory = _load()
+    before = dict(memory)
+    hashes = [_source_hash(source, memory) for source in sources]
+    if memory != before:
+        write_atomically(home() / MEMORY, json.dumps(memory, indent=0))
+    return hashes
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _source_hash(source: Source, memory: Memory) -> str:
+    if source.is_python:  # thousands of small files: one entry for all of them
+        signature = _combine(f"{f.name}:{f.size}:{f.mtime_ns}" for f in source.files)
+        key = f"{source.settings.path} {source.files[0].path}"
+        newest = max(f.mtime_ns for f in source.files)
+
+        def whole_tree() -> str:
+            return _combine(f"{f.name}:{file_hash(f.path)}" for f in source.files)
+
+        return _remember(memory, key, signature, newest, whole_tree)
+    return _combine(f"{f.name}:{_remembered_hash(memory, f)}" for f in source.files)
+
+
+def _remembered_hash(memory: Memory, file: SourceFile) -> str:
+    key, signature = str(file.path.resolve()), f"{file.size}:{file.mtime_ns}"
+    return _remember(memory, key, signature, file.mtime_ns, lambda: file_hash(file.path))
+
+
+def _remember(
+    memory: Memory, key: str, signature: str, mtime_ns: int, compute: Callable[[], str]
+) -> str:
+    known = memory.get(key)
+    if known and known[0] == signature:
+        return known[1]
+    content = compute()
+    if time.time_ns() - mtime_ns > SETTLED_NS:
+        memory[key] = [signature, content]
+    return content
+
+
+def _combine(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
+
+
+def _load() -> Memory:
+    path = home() / MEMORY
+    try:
+        return dict(json.loads(path.read_text()))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError) as error:
+        log.warning("%s cannot be read (%s); sources are hashed again", path, error)
+        return {}

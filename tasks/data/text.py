@@ -1,0 +1,131 @@
+"""Text artifacts: Parquet files `text-00000.parquet`, ... in row order, with page checksums.
+
+Columns: `id` (unique), `text`, `source` (label), `origin` (file below the source's root, and line
+or row), `license` (nullable).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.errors import BadInput
+from cluster.store import Artifact
+
+TEXT_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("text", pa.large_string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("origin", pa.string(), nullable=False),
+        pa.field("license", pa.string()),
+    ]
+)
+PATTERN = "text-*.parquet"
+BATCH_ROWS = 512
+GROUP_BYTES = 16 << 20
+FILE_BYTES = 256 << 20
+
+
+class TextWriter:
+    """Writes `text-*.parquet` in a folder: row groups of 16 MiB, files of 256 MiB of text."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.rows = 0
+        self._files = 0
+        self._file_bytes = 0
+        self._pending: list[pa.Table] = []
+        self._pending_bytes = 0
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> "TextWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def write(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Append rows that have the columns of `TEXT_SCHEMA`, in any order."""
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        table = table.select(TEXT_SCHEMA.names).cast(TEXT_SCHEMA)
+        self.rows += table.num_rows
+        self._pending.append(table)
+        self._pending_bytes += table.nbytes
+        if self._pending_bytes >= GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is pending; there is always at least one file."""
+        if self._pending or not self._files:
+            self._flush()
+        self._close_file()
+
+    def _flush(self) -> None:
+        table = pa.concat_tables([TEXT_SCHEMA.empty_table(), *self._pending])
+        if self._writer is None:
+            path = self.folder / f"text-{self._files:05d}.parquet"
+            self._writer = parquet_writer(path, TEXT_SCHEMA)
+            self._files += 1
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+        self._file_bytes += self._pending_bytes
+        self._pending, self._pending_bytes = [], 0
+        if self._file_bytes >= FILE_BYTES:
+            self._close_file()
+
+    def _close_file(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self._file_bytes = None, 0
+
+
+def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """A Parquet writer with page checksums, which the format leaves off by default."""
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        write_page_checksum=True,
+        use_dictionary=["source", "license"] if "source" in schema.names else False,
+        write_statistics=False,
+    )
+
+
+def read_batches(artifact: Artifact, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of a text artifact in order, at most 512 at a time.
+
+    Raises BadInput when a file is missing, of another size, or fails a page checksum.
+    """
+    for path in artifact.files(PATTERN):
+        try:
+            file = pq.ParquetFile(path, page_checksum_verification=True)
+            for group in range(file.num_row_groups):  # one at a time bounds the memory
+                yield from file.iter_batches(
+                    BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False
+                )
+        except (OSError, pa.ArrowInvalid) as error:
+            raise BadInput(
+                f"{path} is damaged: {error}; run `headrace verify {artifact.name}`, then "
+                f"`headrace run --rebuild {artifact.manifest.stage}`"
+            ) from error
+
+
+def read_table(artifact: Artifact, columns: list[str] | None = None) -> pa.Table:
+    """All rows of a text artifact in memory."""
+    names = columns or TEXT_SCHEMA.names
+    schema = pa.schema([TEXT_SCHEMA.field(n) for n in names])
+    batches = [b.select(names) for b in read_batches(artifact, columns)]
+    return pa.Table.from_batches([b.cast(schema) for b in batches], schema)
+
+
+def read_texts(artifact: Artifact) -> Iterator[str]:
+    """The texts alone, in row order."""
+    for batch in read_batches(artifact, ["text"]):
+        yield from batch.column("text").to_pylist()
