@@ -1,0 +1,159 @@
+"""The encoder that all stages share: text to token ids and back.
+
+A special token is written by its id only: text that spells `<|endoftext|>` stays text.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import BadInput
+from cluster.store import Artifact, difference, record
+
+FILE = "tokenizer.json"
+SPECIALS = ("<|endoftext|>", "<|pad|>", "<|user|>", "<|assistant|>")
+PIECE, LONGEST_PIECE, GROUP = 1 << 16, 1 << 20, 1 << 22  # characters
+# No word of the tokenizer's pattern lies across such a place, so cutting there changes no token.
+SAFE_CUT = re.compile(r"(?<=[^\W_])[ \n](?=[^\W\d_])")
+
+
+class Encoder:
+    """A `tokenizer.json` at work; `eod`, `pad`, `user`, `assistant` are its special tokens' ids."""
+
+    def __init__(self, definition: str):
+        from tokenizers import Tokenizer
+
+        self._definition = definition
+        self._tokenizer = Tokenizer.from_str(definition)
+        self._tokenizer.encode_special_tokens = True  # that is: as text. Not kept in the file.
+        self.sha256 = hashlib.sha256(definition.encode()).hexdigest()
+        self.vocab_size: int = self._tokenizer.get_vocab_size()
+        self.eod, self.pad, self.user, self.assistant = map(self._id, SPECIALS)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Encoder, (self._definition,)
+
+    def _id(self, special: str) -> int:
+        found: int | None = self._tokenizer.token_to_id(special)
+        if found is None:
+            raise BadInput(f"this tokenizer has no token '{special}'; Headrace needs {SPECIALS}")
+        return found
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, encoded by all CPUs. Memory is bounded by cutting long texts.
+
+        Raises BadInput for unpaired surrogates.
+        """
+        ids: list[list[int]] = [[] for _ in texts]
+        for group in _groups(texts):
+            encoded = self._encode_pieces([piece for _, piece in group])
+            for (row, _), piece_ids in zip(group, encoded, strict=True):
+                ids[row].extend(piece_ids)
+        return ids
+
+    def _encode_pieces(self, pieces: list[str]) -> Iterator[list[int]]:
+        with library_threads():
+            try:
+                encoded = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
+            except TypeError as error:
+                raise BadInput("text with an unpaired surrogate has no UTF-8 encoding") from error
+        return (encoding.ids for encoding in encoded)
+
+    def decode(self, ids: Sequence[int], *, specials: bool = False) -> str:
+        """The text of some ids; bytes that are not UTF-8 become U+FFFD, special tokens vanish
+        unless `specials`.
+        """
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=not specials)
+        return text
+
+    def decode_bytes(self, ids: Sequence[int]) -> bytes:
+        """The exact bytes of some ids, wherever the sequence was cut; special tokens have none."""
+        return b"".join(map(self._bytes.__getitem__, ids))
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        byte_of = {character: byte for byte, character in enumerate(byte_characters())}
+        vocabulary: dict[str, int] = self._tokenizer.get_vocab()
+        table = [b""] * (max(vocabulary.values()) + 1)
+        for token, index in vocabulary.items():
+            if token not in SPECIALS:
+                table[index] = bytes(byte_of[character] for character in token)
+        return table
+
+
+def load(source: Artifact | Path) -> Encoder:
+    """The encoder of an artifact or folder that has a `tokenizer.json`.
+
+    Raises BadInput when the file is missing, damaged, not a tokenizer, or lacks a special token.
+    """
+    path = source.file(FILE) if isinstance(source, Artifact) else source / FILE
+    if isinstance(source, Artifact) and (got := record(path)) != source.manifest.files[FILE]:
+        raise BadInput(
+            f"{path}: {difference(source.manifest.files[FILE], got)}; "
+            f"run `headrace run --rebuild {source.manifest.stage}`"
+        )
+    try:
+        definition = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadInput(f"{path.parent} has no {FILE}") from None
+    try:
+        return Encoder(definition)
+    except BadInput:
+        raise
+    except Exception as error:  # the library raises bare Exception for a file it cannot parse
+        raise BadInput(f"{path} is not a tokenizer: {error}") from error
+
+
+def byte_characters() -> list[str]:
+    """The printable character that stands for each byte in `tokenizer.json` (GPT-2's table)."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    spare = iter(range(256, 512))
+    return [chr(byte if byte in printable else next(spare)) for byte in range(256)]
+
+
+def _groups(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
+    """(row, piece) pairs in order, in lists of a few million characters."""
+    group: list[tuple[int, str]] = []
+    size = 0
+    for row, text in enumerate(texts):
+        for piece in _pieces(text):
+            group.append((row, piece))
+            size += len(piece)
+            if size >= GROUP:
+                yield group
+                group, size = [], 0
+    if group:
+        yield group
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A long text in pieces, cut where it changes no token; where a million characters give no
+    such place, after them.
+    """
+    start = 0
+    while len(text) - start > PIECE:
+        found = SAFE_CUT.search(text, start + PIECE, start + LONGEST_PIECE)
+        end = found.start() if found else start + LONGEST_PIECE
+        yield text[start:end]
+        start = end
+    if start < len(text):
+        yield text[start:]
+
+
+@contextlib.contextmanager
+def library_threads() -> Iterator[None]:
+    """Let the library use all CPUs in this block, and no threads in a process forked after it."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+    try:
+        yield
+    finally:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"

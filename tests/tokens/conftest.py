@@ -1,0 +1,48 @@
+"""Small text artifacts, made without the stages that usually make them."""
+
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cluster.stage import build, stage
+from cluster.store import Artifact, Draft, Store
+from tasks.data.text import TEXT_SCHEMA, TextWriter
+
+PROSE = [
+    (Path(sysconfig.get_path("stdlib")) / name).read_text()
+    for name in ("textwrap.py", "string.py", "heapq.py", "bisect.py", "fnmatch.py", "shlex.py")
+]
+
+
+@stage(version=1, name="text")
+def write_text(texts: list[str], draft: Draft) -> None:
+    rows = {
+        "id": [f"document/{i}" for i in range(len(texts))],
+        "text": texts,
+        "source": ["made"] * len(texts),
+        "origin": [f"made:{i}" for i in range(len(texts))],
+        "license": [None] * len(texts),
+    }
+    with TextWriter(draft.path) as writer:
+        writer.write(pa.table(rows, schema=TEXT_SCHEMA))
+    draft.rows = len(texts)
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="session")
+def make_text(store: Store) -> Callable[[list[str]], Artifact]:
+    return lambda texts: build(write_text, store, texts=texts)
+
+
+@pytest.fixture(scope="session")
+def documents() -> list[str]:
+    """Two hundred short documents of prose and code."""
+    lines = [line for text in PROSE for line in text.splitlines() if line.strip()]
+    return ["\n".join(lines[i : i + 8]) + f"\n# {i}" for i in range(0, 1600, 8)]
