@@ -1,0 +1,28 @@
+"""DeepSpeed's configuration, from the few choices Headrace leaves open."""
+
+from typing import Any, Literal
+
+
+def deepspeed_config(
+    *,
+    workers: int,
+    micro_batch: int,
+    accumulation: int,
+    precision: Literal["fp32", "bf16"],
+    zero_stage: int,
+    clip: float | None,
+) -> dict[str, Any]:
+    """The dictionary for `deepspeed.initialize`. `micro_batch` is in samples, per worker.
+
+    bf16 is autocast: matrix products in bfloat16 over fp32 weights and moments, the same in every
+    ZeRO stage. ZeRO 0 in fp32 clips without telling the gradient norm, so there the loop clips.
+    """
+    return {
+        "train_batch_size": workers * micro_batch * accumulation,
+        "train_micro_batch_size_per_gpu": micro_batch,
+        "gradient_accumulation_steps": accumulation,
+        "gradient_clipping": (clip or 0.0) if zero_stage else 0.0,
+        "torch_autocast": {"enabled": precision == "bf16", "dtype": "bfloat16"},
+        "zero_optimization": {"stage": zero_stage},
+        "steps_per_print": None,
+    }

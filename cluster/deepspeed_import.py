@@ -1,0 +1,49 @@
+"""DeepSpeed, imported quickly and quietly.
+
+Three defaults are worth undoing. Its autotuner, which no training uses, imports MLflow (3 s). Its
+logger writes to stdout, where only results belong. On the CPU it compiles a shared-memory kernel at
+first use (30 s, and a C++ compiler must be there) for what gloo does as well.
+"""
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Literal
+
+Device = Literal["cpu", "cuda"]
+
+
+def load_deepspeed(device: Device) -> ModuleType:
+    """The `deepspeed` module, set up for one kind of device for the life of this process.
+
+    Raises RuntimeError when this process has used it for the other kind already.
+    """
+    if "deepspeed" not in sys.modules:
+        os.environ["DS_ACCELERATOR"] = device
+    with _hidden("mlflow"):
+        import deepspeed
+    from deepspeed.accelerator import get_accelerator
+
+    if (name := get_accelerator().device_name()) != device:
+        raise RuntimeError(f"DeepSpeed runs on {name} in this process, {device} was asked for")
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    logger = logging.getLogger("DeepSpeed")
+    logger.handlers.clear()
+    logger.propagate = True
+    return deepspeed
+
+
+@contextlib.contextmanager
+def _hidden(name: str) -> Iterator[None]:
+    """Let imports of a module that is not loaded yet fail."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]

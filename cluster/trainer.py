@@ -1,0 +1,72 @@
+"""Run a function on several workers at once, as ranks of one process group (Ray Train).
+
+    run_on_workers(partial(train, job, placement), workers=4, gpus=1, folder=scratch / "ray_train")
+
+The function keeps its own checkpoints: when a worker dies, all are started again and it is called
+again. Ray must be running, and the caller must hold none of the CPUs that the workers need.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+RESTARTS = 2
+START_TIMEOUT_S = 300
+
+
+def run_on_workers(
+    function: Callable[[], None],
+    *,
+    workers: int,
+    gpus: int = 0,
+    cpus: int = 1,
+    folder: Path,
+    lasting: tuple[type[Exception], ...] = (),
+) -> None:
+    """Call `function` on every worker and wait for all of them.
+
+    `gpus` and `cpus` are per worker; `folder` must be visible to all of them. Errors of the types
+    in `lasting`, which every worker must meet alike, are raised here as they are: another attempt
+    would meet them again. Other errors are raised after `RESTARTS` more attempts.
+    """
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(START_TIMEOUT_S))
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    folder.mkdir(parents=True, exist_ok=True)
+    failure = folder / "failure.json"
+    failure.unlink(missing_ok=True)
+    trainer = TorchTrainer(
+        partial(_attempt, function, failure, lasting),
+        torch_config=TorchConfig(backend="nccl" if gpus else "gloo"),
+        scaling_config=ScalingConfig(
+            num_workers=workers,
+            use_gpu=gpus > 0,
+            resources_per_worker={"CPU": cpus} | ({"GPU": gpus} if gpus else {}),
+        ),
+        run_config=RunConfig(
+            name="run",
+            storage_path=str(folder),
+            failure_config=FailureConfig(max_failures=RESTARTS),
+        ),
+    )
+    trainer.fit()
+    if failure.exists():
+        name, message = json.loads(failure.read_text())
+        raise next(kind for kind in lasting if kind.__name__ == name)(message)
+
+
+def _attempt(
+    function: Callable[[], None], failure: Path, lasting: tuple[type[Exception], ...]
+) -> None:
+    """One worker's call of the function; an error that would come again ends the run quietly."""
+    import ray.train
+
+    try:
+        function()
+    except lasting as error:
+        if ray.train.get_context().get_world_rank() == 0:
+            kind = next(kind for kind in lasting if isinstance(error, kind))
+            failure.write_text(json.dumps([kind.__name__, str(error)]))

@@ -1,0 +1,66 @@
+"""The processes of one training: who they are and what they tell each other.
+
+A process that trains alone is a world of one, with a process group that opens no port. It is kept
+for the next training in the same process, as DeepSpeed keeps references to it.
+"""
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+TIMEOUT = timedelta(minutes=30)
+
+
+@dataclass(frozen=True)
+class World:
+    """This process's place among all of them. Collective calls must be made by every rank."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes what is written once."""
+        return self.rank == 0
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Each value summed over all ranks, in fp64; the same bits everywhere."""
+        if self.size == 1:
+            return values
+        total = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(total)
+        return total.tolist()
+
+    def broadcast(self, value: Any) -> Any:
+        """What rank 0 passed."""
+        holder = [value]
+        if self.size > 1:
+            dist.broadcast_object_list(holder, src=0, device=self.device)
+        return holder[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """What every rank passed, by rank; all ranks get the list."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+
+def join(gpu: bool) -> World:
+    """This process's world: the one its launcher made, or one of its own."""
+    os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed insists
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpu else torch.device("cpu")
+    if gpu:
+        torch.cuda.set_device(device)
+    if not dist.is_initialized():
+        backend = "nccl" if gpu else "gloo"
+        dist.init_process_group(
+            backend, store=dist.HashStore(), rank=0, world_size=1, timeout=TIMEOUT
+        )
+    return World(dist.get_rank(), dist.get_world_size(), device)

@@ -1,0 +1,195 @@
+"""Checkpoints on disk: a folder of tensors that is complete and intact, or is not used.
+
+    checkpoints/step-00000120/      rank-00000.safetensors .. and checkpoint.json
+    checkpoints/.step-00000160/     one that is being written, or whose writer was killed
+
+Every rank writes and syncs its own file; rank 0 then writes `checkpoint.json` with the size and
+SHA-256 of each, renames the folder to its final name and syncs the parent. The newest two are kept.
+Files are safetensors: nothing that is loaded can run code.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster.errors import BadInput
+from cluster.store import sync
+from cluster.world import World
+
+if TYPE_CHECKING:
+    import torch
+
+RECORD = "checkpoint.json"
+KEPT = 2
+log = logging.getLogger("headrace.checkpoint")
+
+
+class CheckpointFailed(RuntimeError):
+    """A checkpoint could not be written; earlier ones are untouched."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint: after which step, of which training, and its files' fingerprints."""
+
+    path: Path
+    step: int
+    tokens: int
+    job: dict[str, Any]
+    files: dict[str, dict[str, Any]]
+
+    def fault(self) -> str | None:
+        """What is wrong with its files, by reading every byte; None when they are intact."""
+        for name, want in self.files.items():
+            path = self.path / name
+            if not path.exists():
+                return f"{path} is missing"
+            if (got := fingerprint(path)) != want:
+                return f"{path}: {got['size']} bytes, SHA-256 {got['sha256'][:12]}, expected {want}"
+        return None
+
+    def check_job(self, job: Mapping[str, Any]) -> None:
+        """Raise BadInput, naming what differs, when it belongs to another training."""
+        keys = sorted(self.job.keys() | job.keys())
+        different = [k for k in keys if self.job.get(k) != job.get(k)]
+        if different:
+            told = "; ".join(f"{k} {self.job.get(k)} -> {job.get(k)}" for k in different)
+            raise BadInput(
+                f"{self.path} is a checkpoint of another training ({told}); go back to its "
+                f"settings, or delete {self.path.parent} to start from step 0"
+            )
+
+
+def save(
+    folder: Path,
+    world: World,
+    write: Callable[[Path], None],
+    *,
+    step: int,
+    tokens: int,
+    job: Mapping[str, Any],
+) -> Path:
+    """Write a checkpoint; every rank calls this, and `write(path)` writes its own tensors.
+
+    Raises CheckpointFailed on all ranks when any of them could not write, a full disk for one.
+    """
+    final = folder / f"step-{step:08d}"
+    temporary = folder / f".{final.name}"
+    if world.leads:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+    world.broadcast(None)
+    files = _checked(world.gather(_write(temporary / f"rank-{world.rank:05d}.safetensors", write)))
+    fault = None
+    if world.leads:
+        try:
+            _write_record(temporary / RECORD, Checkpoint(final, step, tokens, dict(job), files))
+            shutil.rmtree(final, ignore_errors=True)
+            temporary.rename(final)
+            sync(folder)
+        except OSError as error:
+            fault = str(error)
+    _checked([{"fault": world.broadcast(fault)}])
+    if world.leads:
+        for old in complete(folder)[KEPT:]:
+            shutil.rmtree(old)
+    return final
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """The newest intact checkpoint; None when none was ever completed.
+
+    A damaged one is named in a warning and the one before it is used. Raises BadInput when there
+    are checkpoints and none is intact: training never starts afresh over a lost one.
+    """
+    for leftover in folder.glob(".step-*"):
+        shutil.rmtree(leftover)
+    faults = []
+    for path in complete(folder):
+        try:
+            checkpoint = read(path)
+            fault = checkpoint.fault()
+        except (OSError, ValueError, TypeError) as error:
+            fault = f"{path / RECORD} cannot be read: {error}"
+        if fault is None:
+            return checkpoint
+        log.warning("checkpoint %s is damaged and passed over: %s", path.name, fault)
+        faults.append(fault)
+    if faults:
+        raise BadInput(
+            f"no usable checkpoint in {folder}: {'; '.join(faults)}. "
+            f"Restore it, or delete {folder} to start from step 0"
+        )
+    return None
+
+
+def complete(folder: Path) -> list[Path]:
+    """The folders under a final name, newest first."""
+    return sorted(folder.glob("step-*"), reverse=True)
+
+
+def read(path: Path) -> Checkpoint:
+    """The record of a checkpoint folder. Raises ValueError when it was tampered with."""
+    values = json.loads((path / RECORD).read_text())
+    if values.pop("digest") != _digest(values) or path.name != f"step-{values['step']:08d}":
+        raise ValueError("its contents do not match its digest")
+    return Checkpoint(path=path, **values)
+
+
+def reader(checkpoint: Checkpoint) -> "Callable[[str], torch.Tensor]":
+    """Reads the tensors of a checkpoint by name, from whichever rank's file has them."""
+    from safetensors import safe_open
+
+    where: dict[str, Any] = {}
+    for name in checkpoint.files:
+        file = safe_open(checkpoint.path / name, framework="pt")
+        where |= dict.fromkeys(file.keys(), file)
+    return lambda name: where[name].get_tensor(name)
+
+
+def fingerprint(path: Path) -> dict[str, Any]:
+    """Size and SHA-256 of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"size": path.stat().st_size, "sha256": digest}
+
+
+def _write(path: Path, write: Callable[[Path], None]) -> dict[str, Any]:
+    """Write and sync one rank's file; its fingerprint, or the fault that kept it from being one."""
+    try:
+        write(path)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        return {"name": path.name, **fingerprint(path)}
+    except OSError as error:
+        return {"fault": f"{path}: {error}"}
+
+
+def _checked(results: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    results = list(results)
+    if faults := [r["fault"] for r in results if r.get("fault")]:
+        raise CheckpointFailed(
+            f"checkpoint not written: {'; '.join(faults)}. Earlier checkpoints are untouched; "
+            "run the same command again to go on from the newest"
+        )
+    return {r.pop("name"): r for r in results if "name" in r}
+
+
+def _write_record(path: Path, checkpoint: Checkpoint) -> None:
+    values = asdict(checkpoint)
+    del values["path"]
+    with path.open("w") as file:
+        json.dump(values | {"digest": _digest(values)}, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    sync(path.parent)
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,89 @@
+"""What to train: the job that a stage describes and the loop carries out.
+
+Light to import, so that stages may build jobs without PyTorch.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster.errors import BadInput
+from cluster.tracking import NullTracker, Tracker
+from tasks.training.settings import OptimizerSettings, Precision
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import nn
+
+CHECKPOINTS = "checkpoints"
+METRICS = "metrics.jsonl"
+WEIGHTS = "weights.safetensors"
+Batch = dict[str, "np.ndarray"]
+Progress = Callable[..., None]
+
+
+class Diverged(RuntimeError):
+    """The loss or its gradient is no longer finite."""
+
+
+class Preempted(RuntimeError):
+    """The process was asked to end (SIGTERM) and has left a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is trained on what.
+
+    `module(**tensors)` is network and objective: it returns the mean loss of a batch. `batch(first,
+    count)` gives samples `first` to `first + count`, counted from the start of training, as arrays
+    `[count, ...]`. `groups` are the optimizer's parameter groups, each with its own peak `lr`; None
+    decays matrices and leaves gains and biases be.
+    """
+
+    module: "nn.Module"
+    batch: Callable[[int, int], Batch]
+    groups: Sequence[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """One training: what `train` needs to know beyond where it runs.
+
+    `build` is called on every rank, so it must pickle: a `functools.partial` of a
+    function of a module.
+    `batch_samples` are of all ranks together; `micro_samples` of one rank at a time.
+    """
+
+    build: Callable[[], Program]
+    steps: int
+    batch_samples: int
+    scratch: Path
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    micro_samples: int | None = None
+    precision: Precision = "fp32"
+    seed: int = 0
+    checkpoint_seconds: float = 20.0
+    tracker: Tracker = field(default_factory=NullTracker)
+    on_progress: Progress | None = None
+
+    def share(self, workers: int) -> tuple[int, int]:
+        """Samples of one micro-batch, and micro-batches a step, for each of some workers.
+
+        Raises BadInput when the batch cannot be divided evenly.
+        """
+        if self.batch_samples % workers:
+            below = max(workers, self.batch_samples // workers * workers)
+            raise BadInput(
+                f"a batch of {self.batch_samples} samples cannot be shared by {workers} workers; "
+                f"use {below} or {below + workers} samples, or another placement.workers"
+            )
+        local = self.batch_samples // workers
+        micro = min(self.micro_samples or local, local)
+        if local % micro:
+            allowed = ", ".join(str(n) for n in range(1, local + 1) if local % n == 0)
+            raise BadInput(
+                f"{local} samples of one worker cannot be taken {micro} at a time; "
+                f"use one of {allowed}"
+            )
+        return micro, local // micro

@@ -1,0 +1,80 @@
+"""Start a training where the placement says: in this process, or on Ray Train workers.
+
+    weights = launch(job, placement)
+
+Both ways end the same: `weights.safetensors` and `metrics.jsonl` in the job's scratch folder.
+"""
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster.errors import BadInput
+from cluster.placement import Placement
+from cluster.store import write_atomically
+from cluster.tracking import NullTracker
+from tasks.training.job import CHECKPOINTS, WEIGHTS, Diverged, TrainJob
+
+if TYPE_CHECKING:
+    from torch import nn
+
+FINISHED = "finished.json"
+
+
+def launch(job: TrainJob, placement: Placement) -> Path:
+    """Train unless a run of this job has finished already; the path of the final fp32 weights.
+
+    A killed run goes on from its newest checkpoint. Raises BadInput, Diverged, Preempted or
+    CheckpointFailed.
+    """
+    from tasks.training.checkpoint import fingerprint
+    from tasks.training.telemetry import Reporter
+
+    job.share(placement.workers)
+    weights, finished = job.scratch / WEIGHTS, job.scratch / FINISHED
+    if finished.exists() and json.loads(finished.read_text()) == fingerprint(weights):
+        return weights
+    if placement.workers == 1:
+        from tasks.training.loop import train
+
+        train(job, placement)
+    else:
+        _train_on_workers(job, placement)
+    write_atomically(finished, json.dumps(fingerprint(weights)))
+    Reporter(job.scratch, job.steps, job.tracker, job.on_progress).final(job.steps)
+    return weights
+
+
+def load_trained(module: "nn.Module", weights: Path) -> None:
+    """Load what `launch` returned into a module built like the one that was trained."""
+    from safetensors.torch import load_file
+
+    from tasks.training.state import load_weights
+
+    load_weights(module, load_file(weights).__getitem__)
+
+
+def _train_on_workers(job: TrainJob, placement: Placement) -> None:
+    """Train on Ray Train workers and report on them from here, by reading the job's folder."""
+    from cluster.trainer import run_on_workers
+    from tasks.training.checkpoint import complete
+    from tasks.training.loop import train
+    from tasks.training.telemetry import Follower, Reporter
+
+    def final_step() -> int:
+        newest = complete(job.scratch / CHECKPOINTS)[:1]
+        return int(newest[0].name.removeprefix("step-")) if newest else 0
+
+    silent = replace(job, tracker=NullTracker(), on_progress=None)
+    reporter = Reporter(job.scratch, job.steps, job.tracker, job.on_progress)
+    with Follower(job.scratch, reporter, final_step):
+        run_on_workers(
+            partial(train, silent, placement),
+            workers=placement.workers,
+            gpus=placement.gpus,
+            cpus=placement.cpu_threads,
+            folder=job.scratch / "ray_train",
+            lasting=(BadInput, Diverged),
+        )

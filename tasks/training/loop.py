@@ -1,0 +1,302 @@
+"""The training loop: the one that pretraining, sweep runs, fine-tuning and instruct tuning share.
+
+    launch(TrainJob(build=partial(build_program, ...), steps=100, batch_samples=64, ...), placement)
+
+Every rank builds the program, takes its slice of each global batch and steps the DeepSpeed engine.
+A step depends on the state before it and on its own number only, which seeds dropout and addresses
+the batch. So a training that was killed goes on from its newest checkpoint and ends with the same
+bits as one that was not.
+"""
+
+import contextlib
+import logging
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cluster.deepspeed_config import deepspeed_config
+from cluster.deepspeed_import import load_deepspeed
+from cluster.errors import BadInput
+from cluster.placement import Placement
+from cluster.world import World, join
+from tasks.training import checkpoint, state
+from tasks.training.job import CHECKPOINTS, WEIGHTS, Batch, Diverged, Preempted, TrainJob
+from tasks.training.prefetch import Prefetcher
+from tasks.training.schedule import factor
+from tasks.training.telemetry import MetricsFile, Reporter, Row
+
+log = logging.getLogger("headrace.train")
+
+
+def train(job: TrainJob, placement: Placement) -> None:
+    """Train, from the newest checkpoint if there is one, and leave `weights.safetensors` and
+    `metrics.jsonl` in the job's scratch folder.
+
+    Every rank calls this. Raises Diverged, Preempted, CheckpointFailed, or BadInput when the
+    checkpoints found are damaged or belong to another training.
+    """
+    with _threads(placement.cpu_threads):
+        world = join(gpu=placement.gpus > 0)
+        folder = job.scratch / CHECKPOINTS
+        found = _agreed(world, lambda: checkpoint.newest(folder))
+        trainer = Trainer(job, placement, world, found)
+        try:
+            trainer.run()
+            state.write_weights(trainer.engine, job.scratch / WEIGHTS, world.leads)
+            world.broadcast(None)
+        finally:
+            trainer.close()
+
+
+class Trainer:
+    """The engine, the batches and the files of one running training."""
+
+    def __init__(
+        self,
+        job: TrainJob,
+        placement: Placement,
+        world: World,
+        found: checkpoint.Checkpoint | None,
+    ) -> None:
+        self.job, self.world = job, world
+        self.micro, self.accumulation = job.share(world.size)
+        torch.default_generator.manual_seed(job.seed)
+        self.program = job.build()
+        self.identity = _identity(job, self.program.module)
+        self.done, self.tokens = 0, 0
+        if found:
+            found.check_job(self.identity)
+            self.done, self.tokens = found.step, found.tokens
+            state.load_weights(self.program.module, checkpoint.reader(found))
+            log.info("going on from %s", found.path)
+        self.engine, self.peaks = _engine(self, placement)
+        if found:
+            state.load_moments(self.engine, checkpoint.reader(found), self.done)
+        self.stop = threading.Event()
+        self.saved_at = time.monotonic()
+        if world.leads:
+            self.metrics = MetricsFile(job.scratch, after=self.done)
+            self.reporter = Reporter(job.scratch, job.steps, job.tracker, job.on_progress)
+            self.reporter.final(self.done)
+
+    def run(self) -> None:
+        """All steps that are left, and checkpoints between them."""
+        first = self.done + 1
+        with _terminated(self.stop), Prefetcher(self.fetch, first, self.job.steps) as batches:
+            for step in range(first, self.job.steps + 1):
+                row, stop, due = self.step(step, batches)
+                self.done = step
+                if self.world.leads:
+                    self.metrics.append(row)
+                    self.reporter.progress(row)
+                if (stop or due) and step < self.job.steps:
+                    self.save()
+                if stop and step < self.job.steps:
+                    raise Preempted(
+                        f"training was asked to stop and has saved step {step} of "
+                        f"{self.job.steps}; run the same command again to go on"
+                    )
+
+    def fetch(self, step: int) -> tuple[list[dict[str, Tensor]], int]:
+        """This rank's micro-batches of a step, and how many tokens they train on."""
+        local = self.micro * self.accumulation
+        first = (step - 1) * self.job.batch_samples + self.world.rank * local
+        batch = self.program.batch(first, local)
+        tensors = {key: torch.from_numpy(array) for key, array in batch.items()}
+        pieces = [
+            {key: tensor[start : start + self.micro] for key, tensor in tensors.items()}
+            for start in range(0, local, self.micro)
+        ]
+        return pieces, _count_tokens(batch)
+
+    def step(self, step: int, batches: "Prefetcher") -> tuple[Row, bool, bool]:
+        """One optimizer step: its row, whether to stop, whether a checkpoint is due."""
+        started = time.monotonic()
+        pieces, tokens = batches.take(step)
+        data_seconds = time.monotonic() - started
+        _seed(self.job.seed, step, self.world)
+        loss = self.backward(pieces)
+        due = started - self.saved_at > self.job.checkpoint_seconds
+        total, tokens, stops, dues = self.world.sum(
+            [loss, tokens, float(self.stop.is_set()), float(due and self.world.leads)]
+        )
+        loss = total / self.world.size
+        rate = factor(step, self.job.steps, self.job.optimizer)
+        norm = self.update(step, loss, rate)
+        self.tokens += int(tokens)
+        seconds = time.monotonic() - started
+        row = {
+            "step": step,
+            "loss": loss,
+            "lr": rate * self.job.optimizer.learning_rate,
+            "grad_norm": norm,
+            "tokens": self.tokens,
+            "seconds": round(seconds, 6),
+            "tokens_per_second": round(tokens / seconds, 1),
+            "data_seconds": round(data_seconds, 6),
+        }
+        return row, stops > 0, dues > 0
+
+    def backward(self, pieces: list[dict[str, Tensor]]) -> float:
+        """Gradients of this rank's micro-batches; their mean loss."""
+        total = torch.zeros((), device=self.world.device)
+        for index, piece in enumerate(pieces, 1):
+            loss = self.engine(**{k: t.to(self.world.device) for k, t in piece.items()})
+            self.engine.backward(loss)
+            total += loss.detach()
+            if index < len(pieces):
+                self.engine.step()  # counts the micro-batch
+        return total.item() / len(pieces)
+
+    def update(self, step: int, loss: float, rate: float) -> float:
+        """Step the optimizer; the gradient norm before clipping.
+
+        Loss and norm are the same on every rank, so all of them raise Diverged or none does. The
+        norm is known before the step in ZeRO 0; ZeRO 1-3 skip the step by themselves.
+        """
+        clip, norm = self.job.optimizer.clip, math.nan
+        sharded = self.engine.zero_optimization_stage() > 0
+        if not sharded:
+            norm = nn.utils.clip_grad_norm_(self.engine.parameters(), clip or math.inf).item()
+        if math.isfinite(loss) and (sharded or math.isfinite(norm)):
+            for group, peak in zip(self.engine.optimizer.param_groups, self.peaks, strict=True):
+                group["lr"] = peak * rate
+            self.engine.step()
+            if sharded:
+                norm = float(self.engine.get_global_grad_norm())
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            first = (step - 1) * self.job.batch_samples
+            raise Diverged(
+                f"step {step} of {self.job.steps}: loss {loss}, gradient norm {norm}, on samples "
+                f"{first} to {first + self.job.batch_samples - 1}; the step was not taken. "
+                f"Lower the learning rate (now {self.job.optimizer.learning_rate}) or look at "
+                "those samples"
+            )
+        return norm
+
+    def save(self) -> None:
+        """Leave a checkpoint; rows up to it are final then."""
+        if self.world.leads:
+            self.metrics.sync()
+        checkpoint.save(
+            self.job.scratch / CHECKPOINTS,
+            self.world,
+            lambda path: state.write_share(self.engine, path, self.world.rank, self.world.size),
+            step=self.done,
+            tokens=self.tokens,
+            job=self.identity,
+        )
+        self.saved_at = time.monotonic()
+        if self.world.leads:
+            self.reporter.final(self.done)
+
+    def close(self) -> None:
+        """Free the engine and close the files."""
+        self.engine.destroy()
+        if self.world.leads:
+            self.metrics.close()
+
+
+def _engine(trainer: Trainer, placement: Placement) -> tuple[Any, list[float]]:
+    """The DeepSpeed engine, and the peak learning rate of each parameter group."""
+    settings, program = trainer.job.optimizer, trainer.program
+    deepspeed = load_deepspeed("cuda" if placement.gpus else "cpu")
+    optimizer = torch.optim.AdamW(
+        program.groups or _groups(program.module, settings.weight_decay),
+        lr=settings.learning_rate,
+        betas=settings.betas,
+        eps=settings.epsilon,
+        weight_decay=settings.weight_decay,
+    )
+    peaks = [group["lr"] for group in optimizer.param_groups]
+    config = deepspeed_config(
+        workers=trainer.world.size,
+        micro_batch=trainer.micro,
+        accumulation=trainer.accumulation,
+        precision=trainer.job.precision,
+        zero_stage=placement.zero_stage,
+        clip=settings.clip,
+    )
+    engine, *_ = deepspeed.initialize(model=program.module, optimizer=optimizer, config=config)
+    engine.train()
+    return engine, peaks
+
+
+def _groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Matrices with weight decay, gains and biases without."""
+    matrices = [p for p in module.parameters() if p.ndim >= 2]
+    vectors = [p for p in module.parameters() if p.ndim < 2]
+    decayed = {"params": matrices, "weight_decay": weight_decay}
+    return [g for g in (decayed, {"params": vectors, "weight_decay": 0.0}) if g["params"]]
+
+
+def _agreed(world: World, find: Callable[[], Any]) -> Any:
+    """What rank 0 finds, or the error it meets, on every rank."""
+    found: Any = None
+    if world.leads:
+        try:
+            found = find()
+        except BadInput as error:
+            found = error
+    found = world.broadcast(found)
+    if isinstance(found, BadInput):
+        raise found
+    return found
+
+
+def _identity(job: TrainJob, module: nn.Module) -> dict[str, Any]:
+    """What must not change between a checkpoint and its continuation."""
+    return {
+        "steps": job.steps,
+        "batch_samples": job.batch_samples,
+        "precision": job.precision,
+        "seed": job.seed,
+        **job.optimizer.model_dump(mode="json"),
+        **{f"shape of {name}": shape for name, shape in state.describe(module).items()},
+    }
+
+
+def _count_tokens(batch: Batch) -> int:
+    """Tokens of a batch: those that are not padding where documents are marked."""
+    if "documents" in batch:
+        return int(np.count_nonzero(batch["documents"]))
+    return batch["inputs"].size
+
+
+def _seed(seed: int, step: int, world: World) -> None:
+    """Make dropout a function of seed, step and rank."""
+    value = int(np.random.SeedSequence([seed, step, world.rank]).generate_state(1)[0])
+    torch.default_generator.manual_seed(value)
+    if world.device.type == "cuda":
+        torch.cuda.manual_seed(value)
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Use this many CPU threads, and as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def _terminated(event: threading.Event) -> Iterator[None]:
+    """Set the event on SIGTERM; only the main thread can listen."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: event.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

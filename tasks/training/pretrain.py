@@ -1,0 +1,55 @@
+"""The pretraining stage: token shards to a model folder that Hugging Face's library can load."""
+
+import logging
+
+from cluster.errors import BadInput
+from cluster.stage import stage
+from cluster.store import Artifact, Draft
+from tasks.training.settings import ModelSettings, PretrainSettings
+
+log = logging.getLogger("headrace.pretrain")
+
+
+@stage(version=1, trains=True)
+def pretrain(
+    shards: Artifact,
+    tokenizer: Artifact,
+    settings: PretrainSettings,
+    model: ModelSettings,
+    seed: int,
+    draft: Draft,
+) -> None:
+    """Train a network on the shards' training split; the artifact is its model folder.
+
+    Files: `config.json`, `model.safetensors`, `tokenizer.json`, `tokenizer_config.json`, and
+    `metrics.jsonl` with a row per step. Facts: `context`, `seed`, `samples_seen`, `epochs`,
+    `vocab_size`, `history`. Metrics: `params`, `params_non_embedding`, `train_loss` (nats a token,
+    mean of the last twentieth of the steps), `train_seconds`, `tokens_per_second`.
+    Raises BadInput, before anything trains, when shards and tokenizer do not belong together.
+    """
+    check_agreement(shards, tokenizer)
+    from tasks.tokens.encoder import load
+    from tasks.training import pretraining
+
+    encoder = load(tokenizer)
+    draft.tracker.params({**settings.identity(), "model": model.identity(), "seed": seed})
+    draft.tracker.datasets({"shards": shards, "tokenizer": tokenizer})
+    network = pretraining.train_network(shards, settings, model, encoder.vocab_size, seed, draft)
+    pretraining.write_model(network, tokenizer, encoder, draft)
+    log.info("trained on %s tokens to a loss of %.4f", draft.tokens, draft.metrics["train_loss"])
+
+
+def check_agreement(shards: Artifact, tokenizer: Artifact) -> None:
+    """Raise BadInput unless the shards were encoded by this tokenizer."""
+    from tasks.tokens.encoder import load
+
+    encoder, facts = load(tokenizer), shards.manifest.facts
+    for name, ours in (
+        ("tokenizer_sha256", encoder.sha256),
+        ("vocab_size", encoder.vocab_size),
+    ):
+        if facts[name] != ours:
+            raise BadInput(
+                f"{shards.name} was encoded by another tokenizer than {tokenizer.name}: {name} "
+                f"{facts[name]}, here {ours}; run `headrace run --rebuild shards`"
+            )

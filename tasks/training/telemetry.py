@@ -1,0 +1,128 @@
+"""What a training tells: one JSON row per step in a file, and from there to whoever watches.
+
+The file is cut back to the checkpoint's step on resume, so that in the end it equals that of an
+undisturbed run, timing aside. Rows reach the tracker when a checkpoint has made them final.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from cluster.store import write_atomically
+from cluster.tracking import Tracker
+from tasks.training.job import METRICS, Progress
+
+REPORTED = "reported.json"
+TIMING = ("seconds", "tokens_per_second", "data_seconds")
+Row = dict[str, Any]
+
+
+class MetricsFile:
+    """`metrics.jsonl`, appended to by one process."""
+
+    def __init__(self, folder: Path, after: int) -> None:
+        """Open the file with the rows up to step `after` kept and all others dropped."""
+        path = folder / METRICS
+        kept = [row for row in read_rows(path) if row["step"] <= after]
+        assert [r["step"] for r in kept] == list(range(1, after + 1)), f"{path} lacks steps"
+        write_atomically(path, "".join(map(_line, kept)))
+        self._file = path.open("a")
+
+    def append(self, row: Row) -> None:
+        """Add a row; readers see it at once."""
+        self._file.write(_line(row))
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Make the rows survive a power cut."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Sync and close the file."""
+        self.sync()
+        self._file.close()
+
+
+class Reporter:
+    """Passes rows on: progress as it comes, finished rows to the tracker once each."""
+
+    def __init__(self, folder: Path, steps: int, tracker: Tracker, on_progress: Progress | None):
+        self._folder, self._steps = folder, steps
+        self._tracker, self._on_progress = tracker, on_progress
+
+    def progress(self, row: Row) -> None:
+        """Show the newest row."""
+        if self._on_progress:
+            figures = {key: row[key] for key in ("loss", "tokens_per_second")}
+            self._on_progress(row["step"], self._steps, "steps", **figures)
+
+    def final(self, step: int) -> None:
+        """Rows up to `step` will not be trained again: send those not sent yet to the tracker.
+
+        What was sent is noted after sending. A kill in between, a matter of milliseconds, sends
+        rows twice rather than never.
+        """
+        noted = self._folder / REPORTED
+        sent = json.loads(noted.read_text())["step"] if noted.exists() else 0
+        rows = [r for r in read_rows(self._folder / METRICS) if sent < r["step"] <= step]
+        if rows:
+            self._tracker.metrics(rows)
+            write_atomically(noted, json.dumps({"step": rows[-1]["step"]}))
+
+
+class Follower:
+    """Reports from outside on a training that runs in other processes, by reading its folder."""
+
+    def __init__(self, folder: Path, reporter: Reporter, final_step: Callable[[], int]) -> None:
+        self._path, self._reporter, self._final_step = folder / METRICS, reporter, final_step
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def __enter__(self) -> "Follower":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        told = 0
+        while not self._done.wait(0.5):
+            if (row := last_row(self._path)) and row["step"] != told:
+                self._reporter.progress(row)
+                told = row["step"]
+            self._reporter.final(self._final_step())
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a metrics file; a last line cut off by a kill is left out."""
+    if not path.exists():
+        return
+    for line in path.read_text().splitlines(keepends=True):
+        if line.endswith("\n"):
+            yield json.loads(line)
+
+
+def last_row(path: Path) -> Row | None:
+    """The newest row, without reading the whole file."""
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 4096))
+        lines = [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
+    return json.loads(lines[-1]) if lines else None
+
+
+def thin(rows: list[Row], keys: tuple[str, ...], most: int = 200) -> list[Row]:
+    """At most `most` rows, evenly spread, first and last included, with some of their figures."""
+    count = min(most, len(rows))
+    chosen = [rows[round(i * (len(rows) - 1) / max(1, count - 1))] for i in range(count)]
+    return [{key: row[key] for key in keys} for row in chosen]
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row) + "\n"

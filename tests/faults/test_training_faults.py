@@ -1,0 +1,215 @@
+"""Training that is killed, stopped, or finds its checkpoints damaged."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.errors import BadInput
+from cluster.placement import Placement
+from tasks.training import checkpoint, state
+from tasks.training.checkpoint import CheckpointFailed
+from tasks.training.job import CHECKPOINTS, Preempted, TrainJob
+from tasks.training.launch import launch
+from tasks.training.settings import OptimizerSettings
+from tasks.training.telemetry import TIMING
+from tests.faults.train_toy import STEPS
+from tests.training import toy
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT = 120
+
+
+def start(folder: Path, **options: Any) -> subprocess.Popen[str]:
+    flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.train_toy", str(folder), *flags],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> None:
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, errors
+
+
+def wait_for_step(folder: Path, step: int) -> None:
+    """Until some row of that step has been written."""
+    deadline = time.monotonic() + TIMEOUT
+    while len(rows(folder)) < step:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The metrics without the figures that time decides."""
+    path = folder / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    found = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [{key: row[key] for key in row if key not in TIMING} for row in found]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    finish(start(folder))
+    return folder
+
+
+@pytest.mark.parametrize("zero_stage", [0, 2])
+def test_a_killed_training_ends_with_the_same_bits(
+    tmp_path: Path, undisturbed: Path, zero_stage: int
+) -> None:
+    if zero_stage:
+        undisturbed = tmp_path / "undisturbed"
+        finish(start(undisturbed, zero_stage=zero_stage))
+    folder = tmp_path / "killed"
+    process = start(folder, zero_stage=zero_stage, pause=0.02)
+    wait_for_step(folder, random.randint(8, 30))
+    process.kill()
+    process.communicate()
+    assert not (folder / "weights.safetensors").exists()
+    done = checkpoint.newest(folder / CHECKPOINTS)
+    assert done is not None
+    finish(start(folder, zero_stage=zero_stage))
+    assert rows(folder) == rows(undisturbed)
+    assert len(rows(folder)) == STEPS
+    weights = [(f / "weights.safetensors").read_bytes() for f in (folder, undisturbed)]
+    assert weights[0] == weights[1]
+
+
+def test_sigterm_saves_and_says_so(tmp_path: Path, undisturbed: Path) -> None:
+    process = start(tmp_path, pause=0.02, checkpoint_seconds=1000)
+    wait_for_step(tmp_path, 5)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 1
+    assert f"of {STEPS}; run the same command again to go on" in errors
+    done = checkpoint.newest(tmp_path / CHECKPOINTS)
+    assert done is not None
+    assert done.step == len(rows(tmp_path)) < STEPS
+    finish(start(tmp_path))
+    assert rows(tmp_path) == rows(undisturbed)
+
+
+@pytest.mark.parametrize(("zero_stage", "then"), [(1, 1), (3, 0)])
+def test_two_workers_are_continued_by_one(tmp_path: Path, zero_stage: int, then: int) -> None:
+    """The state of two ranks is put together for one, in another ZeRO stage if wished."""
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    options = {"store": tmp_path / "store", "zero_stage": zero_stage, "dropout": 0, "pause": 0.02}
+    ranks = [start(shared, rank=r, size=2, **options) for r in (0, 1)]
+    wait_for_step(shared, 15)
+    for process in ranks:
+        process.kill()
+        process.communicate()
+    done = checkpoint.newest(shared / CHECKPOINTS)
+    assert done is not None
+    assert len(done.files) == 2
+    for folder in (alone, shared):
+        job = toy.job(folder, steps=STEPS, checkpoint_seconds=1000)
+        launch(job, Placement(zero_stage=then))
+    losses = [[row["loss"] for row in rows(folder)] for folder in (alone, shared)]
+    assert losses[1][done.step :] == pytest.approx(losses[0][done.step :], rel=1e-4)
+
+
+def stopped(folder: Path, at: int, **changes: Any) -> TrainJob:
+    """A job whose training ended at a step, with checkpoints of the two steps before it."""
+    from functools import partial
+
+    broken = partial(toy.build, poison=at)
+    job = toy.job(folder, build=broken, checkpoint_seconds=1e-6, **changes)
+    with pytest.raises(RuntimeError):
+        launch(job, Placement())
+    return toy.job(folder, checkpoint_seconds=1e-6, **changes)
+
+
+def test_a_crash_while_saving_leaves_the_checkpoints_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = state.write_share, []
+
+    def full_disk(engine: Any, path: Path, rank: int, size: int) -> None:
+        calls.append(path)
+        real(engine, path, rank, size)
+        if len(calls) == 6:
+            path.write_bytes(path.read_bytes()[:100])
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(state, "write_share", full_disk)
+    job = toy.job(tmp_path, checkpoint_seconds=1e-6)
+    with pytest.raises(CheckpointFailed, match=r"step-00000006.*No space left on device"):
+        launch(job, Placement())
+    found = checkpoint.newest(tmp_path / CHECKPOINTS)
+    assert found is not None
+    assert found.step == 5
+    expected = toy.job(tmp_path / "expected")
+    launch(expected, Placement())
+    launch(job, Placement())
+    assert rows(tmp_path) == rows(expected.scratch)
+
+
+@pytest.mark.parametrize("victim", ["rank-00000.safetensors", "checkpoint.json"])
+@pytest.mark.parametrize("harm", ["flip", "truncate", "empty", "delete"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, victim: str, harm: str
+) -> None:
+    job = stopped(tmp_path, at=9)
+    path = tmp_path / CHECKPOINTS / "step-00000008" / victim
+    damage(path, harm)
+    found = checkpoint.newest(tmp_path / CHECKPOINTS)
+    assert found is not None
+    assert found.step == 7
+    assert str(path) in caplog.text
+    launch(job, Placement())
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, 13))
+
+
+def damage(path: Path, harm: str) -> None:
+    data = bytearray(path.read_bytes())
+    if harm == "delete":
+        path.unlink()
+        return
+    if harm == "flip":
+        digit = next(i for i in range(len(data) // 2, len(data)) if chr(data[i]).isalnum())
+        data[digit] ^= 1
+    path.write_bytes({"flip": data, "truncate": data[: len(data) // 2], "empty": b""}[harm])
+
+
+def test_checkpoints_that_are_all_damaged_are_an_error_not_a_fresh_start(tmp_path: Path) -> None:
+    job = stopped(tmp_path, at=9)
+    for path in (tmp_path / CHECKPOINTS).glob("step-*/rank-00000.safetensors"):
+        damage(path, "truncate")
+    with pytest.raises(BadInput, match=r"no usable checkpoint in .*step-00000008.*to start from"):
+        launch(job, Placement())
+    shutil.rmtree(tmp_path / CHECKPOINTS)
+    launch(job, Placement())
+
+
+def test_a_checkpoint_of_another_training_is_refused_with_what_differs(tmp_path: Path) -> None:
+    stopped(tmp_path, at=9)
+    other = toy.job(tmp_path, optimizer=OptimizerSettings(learning_rate=0.5), seed=3)
+    with pytest.raises(BadInput, match=r"learning_rate 0\.02 -> 0\.5; seed 0 -> 3"):
+        launch(other, Placement())
+
+
+def test_a_folder_left_by_a_killed_writer_is_not_a_checkpoint(tmp_path: Path) -> None:
+    leftover = tmp_path / CHECKPOINTS / ".step-00000003"
+    leftover.mkdir(parents=True)
+    (leftover / "rank-00000.safetensors").write_bytes(b"half")
+    assert checkpoint.newest(tmp_path / CHECKPOINTS) is None
+    assert not leftover.exists()
+
+
+def test_preempted_is_no_bad_input() -> None:
+    assert not issubclass(Preempted, ValueError)

@@ -1,0 +1,179 @@
+"""The loop: equal to a bare PyTorch loop, in every ZeRO stage, and the same each time."""
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from cluster.errors import BadInput
+from cluster.placement import Placement
+from cluster.tracking import NullTracker
+from tasks.training.job import CHECKPOINTS, Diverged, TrainJob
+from tasks.training.launch import launch, load_trained
+from tasks.training.schedule import factor
+from tasks.training.settings import OptimizerSettings
+from tests.training import toy
+
+
+def rows(job: TrainJob) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (job.scratch / "metrics.jsonl").read_text().splitlines()]
+
+
+def losses(job: TrainJob, **placement: int) -> list[float]:
+    launch(job, Placement(**placement))
+    return [row["loss"] for row in rows(job)]
+
+
+def bare_loop(job: TrainJob) -> tuple[list[float], nn.Module]:
+    """The same training as plainly as PyTorch allows."""
+    torch.manual_seed(job.seed)
+    program = job.build()
+    settings = job.optimizer
+    optimizer = torch.optim.AdamW(program.groups, betas=settings.betas, eps=settings.epsilon)
+    peaks = [group["lr"] for group in optimizer.param_groups]
+    found = []
+    for step in range(1, job.steps + 1):
+        batch = program.batch((step - 1) * job.batch_samples, job.batch_samples)
+        optimizer.zero_grad()
+        loss = program.module(**{k: torch.from_numpy(v) for k, v in batch.items()})
+        loss.backward()
+        nn.utils.clip_grad_norm_(program.module.parameters(), settings.clip)
+        for group, peak in zip(optimizer.param_groups, peaks, strict=True):
+            group["lr"] = peak * factor(step, job.steps, settings)
+        optimizer.step()
+        found.append(loss.item())
+    return found, program.module
+
+
+def test_losses_and_weights_are_those_of_a_bare_loop(tmp_path: Path) -> None:
+    job = toy.job(tmp_path)
+    expected, module = bare_loop(job)
+    assert losses(job) == expected
+    trained = toy.Toy()
+    load_trained(trained, job.scratch / "weights.safetensors")
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(trained.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2, 3])
+def test_zero_stages_train_alike(tmp_path: Path, zero_stage: int) -> None:
+    plain, sharded = toy.job(tmp_path / "plain"), toy.job(tmp_path / "sharded")
+    expected = losses(plain)
+    assert losses(sharded, zero_stage=zero_stage) == pytest.approx(expected, rel=1e-5)
+    norms = [[row["grad_norm"] for row in rows(job)] for job in (plain, sharded)]
+    assert norms[1] == pytest.approx(norms[0], rel=1e-4)
+    weights = [load_file(job.scratch / "weights.safetensors") for job in (plain, sharded)]
+    assert weights[0].keys() == weights[1].keys()
+    for name in weights[0]:
+        torch.testing.assert_close(weights[0][name], weights[1][name])
+
+
+def test_same_seed_gives_same_bits_with_dropout_too(tmp_path: Path) -> None:
+    build = partial(toy.build, dropout=0.3)
+    jobs = [toy.job(tmp_path / str(i), build=build, seed=s) for i, s in enumerate([5, 5, 6])]
+    first, second, other = map(losses, jobs)
+    assert first == second
+    assert first != other
+
+
+def test_accumulated_micro_batches_equal_the_whole_batch(tmp_path: Path) -> None:
+    whole = losses(toy.job(tmp_path / "whole"))
+    pieces = losses(toy.job(tmp_path / "pieces", micro_samples=2))
+    assert pieces == pytest.approx(whole, rel=1e-5)
+
+
+def test_bf16_stays_near_fp32_and_keeps_fp32_weights(tmp_path: Path) -> None:
+    exact = losses(toy.job(tmp_path / "fp32"))
+    job = toy.job(tmp_path / "bf16", precision="bf16")
+    rough = losses(job)
+    assert rough != exact
+    assert rough == pytest.approx(exact, rel=0.01)
+    assert {t.dtype for t in load_file(job.scratch / "weights.safetensors").values()} == {
+        torch.float32
+    }
+
+
+def test_each_group_follows_the_schedule_from_its_own_peak(tmp_path: Path) -> None:
+    settings = OptimizerSettings(learning_rate=0.02, schedule="linear", warmup_steps=2)
+    job = toy.job(tmp_path, steps=4, optimizer=settings)
+    losses(job)
+    expected = [0.02 * factor(step, 4, settings) for step in (1, 2, 3, 4)]
+    assert [row["lr"] for row in rows(job)] == expected
+
+
+def test_rows_count_steps_and_tokens(tmp_path: Path) -> None:
+    job = toy.job(tmp_path)
+    losses(job)
+    assert [row["step"] for row in rows(job)] == list(range(1, 13))
+    assert [row["tokens"] for row in rows(job)] == [8 * 5 * step for step in range(1, 13)]
+
+
+def test_one_process_trains_several_jobs_after_each_other(tmp_path: Path) -> None:
+    stages = [0, 3, 1, 0]
+    found = [losses(toy.job(tmp_path / str(i)), zero_stage=z) for i, z in enumerate(stages)]
+    assert found[3] == found[0]
+
+
+def test_nan_stops_before_the_step_and_names_the_samples(tmp_path: Path) -> None:
+    job = toy.job(tmp_path, build=partial(toy.build, poison=7))
+    with pytest.raises(Diverged, match=r"step 7 of 12: loss nan.* samples 48 to 55"):
+        launch(job, Placement())
+    assert len(rows(job)) == 6
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+def test_an_infinite_gradient_alone_stops_training(tmp_path: Path, zero_stage: int) -> None:
+    job = toy.job(tmp_path, build=partial(toy.build, steep=3))
+    with pytest.raises(Diverged, match=r"step 3 of 12: loss \d.*gradient norm (inf|nan)"):
+        launch(job, Placement(zero_stage=zero_stage))
+    assert len(rows(job)) == 2
+
+
+def test_a_batch_that_cannot_be_shared_is_refused_with_what_can(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="8 samples cannot be shared by 3 workers; use 6 or 9"):
+        launch(toy.job(tmp_path), Placement(workers=3))
+    with pytest.raises(BadInput, match="cannot be taken 3 at a time; use one of 1, 2, 4, 8"):
+        launch(toy.job(tmp_path, micro_samples=3), Placement())
+
+
+class Recorder(NullTracker):
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+    def metrics(self, rows: Any) -> None:
+        self.rows += [row["step"] for row in rows]
+
+
+def test_tracker_gets_every_row_once_and_progress_comes_along(tmp_path: Path) -> None:
+    tracker, seen = Recorder(), []
+
+    def watch(done: int, total: int, unit: str, **figures: float) -> None:
+        seen.append((done, total, unit, sorted(figures)))
+
+    job = toy.job(tmp_path, tracker=tracker, on_progress=watch, checkpoint_seconds=1e-6)
+    losses(job)
+    assert tracker.rows == list(range(1, 13))
+    assert seen[4] == (5, 12, "steps", ["loss", "tokens_per_second"])
+
+
+def test_a_finished_job_is_not_trained_again(tmp_path: Path) -> None:
+    job = toy.job(tmp_path)
+    weights = launch(job, Placement())
+    before = weights.stat().st_mtime_ns
+    launch(replace(job, build=partial(toy.build, poison=1)), Placement())
+    assert weights.stat().st_mtime_ns == before
+
+
+def test_nothing_is_left_of_checkpoints_older_than_two(tmp_path: Path) -> None:
+    job = toy.job(tmp_path, checkpoint_seconds=1e-6)
+    losses(job)
+    assert sorted(p.name for p in (tmp_path / CHECKPOINTS).iterdir()) == [
+        "step-00000010",
+        "step-00000011",
+    ]

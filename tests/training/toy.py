@@ -1,0 +1,74 @@
+"""A training small enough for tests: a tiny network on made-up numbers, with jobs to train it."""
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tasks.training.job import Program, TrainJob
+from tasks.training.settings import OptimizerSettings
+
+
+class Toy(nn.Module):
+    """Embeds tokens, mixes them and predicts targets; odd sizes, one weight used twice."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(13, 7)
+        self.hidden = nn.Linear(7, 7)
+        self.dropout = nn.Dropout(dropout)
+        self.scale = nn.Parameter(torch.ones(7))
+
+    def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        hidden = self.dropout(torch.tanh(self.hidden(self.embedding(inputs)))) * self.scale
+        logits = hidden @ self.embedding.weight.T
+        return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def batch(first: int, count: int) -> dict[str, np.ndarray]:
+    """Samples that depend on their numbers only: targets are a fixed function of the inputs."""
+    rows = [np.random.default_rng(i).integers(0, 13, 5) for i in range(first, first + count)]
+    inputs = np.stack(rows)
+    return {"inputs": inputs, "targets": (inputs * 5 + 1) % 13}
+
+
+def build(dropout: float = 0.0, poison: int = 0, steep: int = 0) -> Program:
+    """`poison`: the call in which the loss becomes NaN; `steep`: in which the gradient explodes."""
+    module = Toy(dropout)
+    decayed = [p for p in module.parameters() if p.ndim > 1]
+    other = [p for p in module.parameters() if p.ndim == 1]
+    groups = [
+        {"params": decayed, "lr": 0.02, "weight_decay": 0.1},
+        {"params": other, "lr": 0.01, "weight_decay": 0.0},
+    ]
+    calls = itertools.count(1)
+    module.register_forward_hook(partial(_harm, calls, poison, steep))
+    return Program(module, batch, groups)
+
+
+def _harm(
+    calls: Iterator[int], poison: int, steep: int, module: nn.Module, inputs: Any, loss: Any
+) -> Any:
+    call = next(calls)
+    if call == poison:
+        return loss * float("nan")
+    if call == steep:
+        loss.register_hook(lambda gradient: gradient * float("inf"))
+    return loss
+
+
+def job(scratch: Path, **changes: Any) -> TrainJob:
+    scratch.mkdir(parents=True, exist_ok=True)
+    values: dict[str, Any] = {
+        "build": build,
+        "steps": 12,
+        "batch_samples": 8,
+        "scratch": scratch,
+        "optimizer": OptimizerSettings(learning_rate=0.02, clip=1.0),
+    }
+    return TrainJob(**(values | changes))
