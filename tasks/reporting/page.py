@@ -1,0 +1,256 @@
+"""What the report shows: sections picked from the manifests of a run's artifacts.
+
+Every picker takes what it finds and leaves out what it does not; the template shows a section only
+when there is something in it. All text reaches the page through the template's escaping, drawings
+excepted, which hold no text from outside.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from cluster.store import Artifact, parents
+from tasks.reporting import plots, words
+
+View = dict[str, Any]
+Stages = dict[str, list[Artifact]]
+TRAINED = ("pretrain", "classify", "label", "translate", "instruct", "prefer")
+SAMPLES_PER_REASON = 2
+SHORTEST_CURVE = 5
+SOURCE_KEYS = ("path", "files", "bytes", "rows", "license")
+ANSWER_KEYS = ("input", "prediction", "reference", "sampled")
+
+
+def render(artifacts: Sequence[Artifact], recipe: str) -> str:
+    """The page as HTML."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("tasks.reporting", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("label", "number", "signed_percent", "duration", "size"):
+        environment.filters[name] = getattr(words, name)
+    environment.filters["drawing"] = Markup  # only for what plots.py drew
+    return environment.get_template("report.html.j2").render(view(artifacts, recipe))
+
+
+def view(artifacts: Sequence[Artifact], recipe: str) -> View:
+    """Everything the template needs, by section."""
+    stages: Stages = defaultdict(list)
+    for artifact in artifacts:
+        stages[artifact.manifest.stage].append(artifact)
+    return {
+        "recipe": recipe,
+        "made": max((a.manifest.created for a in artifacts), default="")[:16].replace("T", " "),
+        "seconds": sum(a.manifest.seconds for a in artifacts),
+        "stages": len(artifacts),
+        "headline": headline(stages),
+        "sources": _picked(_facts(stages, "read").get("sources"), SOURCE_KEYS),
+        "ledger": ledger(artifacts),
+        "redacted": _facts(stages, "redact").get("counts", {}),
+        "tokenizer": tokens(stages),
+        "trainings": [t for name in TRAINED for a in stages[name] if (t := training(a))],
+        "classes": classes(stages),
+        "scaling": scaling(stages),
+        "scores": scores(stages),
+        "judge": judge(stages),
+        "samples": _picked(_facts(stages, "answers").get("samples"), ANSWER_KEYS),
+        "lineage": lineage(artifacts),
+        "libraries": libraries(artifacts),
+    }
+
+
+def headline(stages: Stages) -> list[View]:
+    """The few figures that come first, each with what it is to be compared with."""
+    held, classify = _metrics(stages, "evaluate"), _metrics(stages, "classify")
+    pretrain, forecast = _metrics(stages, "pretrain"), _facts(stages, "fit").get("forecast")
+    found: list[View] = []
+    if "bits_per_byte" in held:
+        baseline = words.number(held.get("bits_per_byte_witten_bell"))
+        found.append(_card("bits per byte", held["bits_per_byte"], f"Witten-Bell {baseline}"))
+    if "accuracy" in classify:
+        baseline = words.number(classify.get("accuracy_majority"))
+        found.append(_card("accuracy", classify["accuracy"], f"majority class {baseline}"))
+    if forecast:
+        error = words.signed_percent(forecast["predictions"][0]["error"])
+        reach = words.number(forecast["reach"], 3)
+        found.append(_card("forecast error", error, f"at {reach} times the compute"))
+    if "params" in pretrain:
+        tokens = words.number(pretrain.get("tokens", stages["pretrain"][-1].manifest.tokens))
+        found.append(_card("parameters", pretrain["params"], f"trained on {tokens} tokens"))
+    return found
+
+
+def ledger(artifacts: Sequence[Artifact]) -> list[View]:
+    """The funnel: rows in and out of each data stage, rejects by reason with samples."""
+    rows: list[View] = []
+    for artifact in artifacts:
+        book, facts = artifact.manifest.ledger, artifact.manifest.facts
+        if book is None:
+            continue
+        samples = facts.get("samples", {})
+        reasons = sorted(book.rejects.items(), key=lambda item: -item[1])
+        rows.append(
+            {
+                "stage": artifact.manifest.stage,
+                "rows_in": book.rows_in,
+                "rows_out": book.rows_out,
+                "removed": book.rows_in - book.rows_out,
+                "reasons": reasons,
+                "samples": [
+                    (reason, _picked(samples[reason][:SAMPLES_PER_REASON], ("origin", "text")))
+                    for reason, _ in reasons
+                    if isinstance(samples, dict) and samples.get(reason)
+                ],
+            }
+        )
+    most = max((row["rows_in"] for row in rows), default=0)
+    return [row | {"kept": row["rows_out"] / most if most else 0.0} for row in rows]
+
+
+def tokens(stages: Stages) -> list[tuple[str, Any]]:
+    """Facts of the tokenizer and the shards, as label and value."""
+    found = dict(_scalars(_facts(stages, "tokenizer")))
+    shards = _facts(stages, "shards")
+    found |= dict(_scalars({k: v for k, v in shards.items() if k != "tokenizer_sha256"}))
+    for split in ("train", "heldout"):
+        for what in ("documents", "tokens", "bytes"):
+            if what in shards.get(split, {}):
+                name = "training" if split == "train" else "held-out"
+                found[f"{name} {what}"] = shards[split][what]
+    return list(found.items())
+
+
+def training(artifact: Artifact) -> View:
+    """The loss curve and figures of one training; empty when it left neither."""
+    rows = _rows(artifact)
+    figures = list(_scalars(artifact.manifest.metrics))
+    if not (rows or figures):
+        return {}
+    drawn = len(rows) >= SHORTEST_CURVE
+    return {
+        "stage": artifact.manifest.stage,
+        "plot": plots.loss_curve(rows, artifact.manifest.stage) if drawn else "",
+        "figures": figures,
+    }
+
+
+def classes(stages: Stages) -> View:
+    """The confusion matrix of the classifier, shares by true class; empty without one."""
+    facts = _facts(stages, "classify")
+    counts, names = facts.get("confusion"), facts.get("classes")
+    if not (isinstance(counts, list) and isinstance(names, list) and len(counts) == len(names)):
+        return {}
+    rows = [
+        (name, [(n, n / sum(row) if sum(row) else 0.0) for n in row])
+        for name, row in zip(names, counts, strict=True)
+    ]
+    return {"names": names, "rows": rows}
+
+
+def scaling(stages: Stages) -> View:
+    """The sweep's runs, law and forecast; empty without a fit."""
+    facts = _facts(stages, "fit")
+    if "runs" not in facts:
+        return {}
+    law = facts["fit"]
+    names = ("E", "A", "B", "alpha", "beta", "N_c", "D_c", "alpha_N", "alpha_D", "a", "b")
+    errors = law.get("std_err") or {}
+    finished = sum(run["status"] == "finished" for run in facts["runs"])
+    return facts | {
+        "plot": plots.sweep(facts["runs"], facts.get("forecast")) if finished > 1 else "",
+        "parameters": [(n, law[n], errors.get(n)) for n in names if law.get(n) is not None],
+        "band": law.get("E_band"),
+    }
+
+
+def scores(stages: Stages) -> list[tuple[str, float]]:
+    """Metrics of the held-out text and of the answers."""
+    found = {**_metrics(stages, "evaluate"), **_metrics(stages, "answers")}
+    return [(words.label(k), v) for k, v in found.items()]
+
+
+def judge(stages: Stages) -> View:
+    """The judge's means with interval, spread and baseline, and what to think of them."""
+    facts = _facts(stages, "judge")
+    if "means" not in facts:
+        return {}
+    columns = ("intervals", "spreads", "baselines")
+    return {
+        "note": facts.get("note", ""),
+        "name": facts.get("judge", ""),
+        "unscored": facts.get("unscored", {}),
+        "rows": [
+            {"name": words.label(name), "mean": mean}
+            | {column: (facts.get(column) or {}).get(name) for column in columns}
+            for name, mean in facts["means"].items()
+        ],
+    }
+
+
+def lineage(artifacts: Sequence[Artifact]) -> list[View]:
+    """Every artifact and the ones it was made from."""
+    names = {a.fingerprint: _short_name(a) for a in artifacts}
+    return [
+        {
+            "name": _short_name(a),
+            "fingerprint": a.fingerprint[:8],
+            "made_from": [names.get(f, f[:8]) for f in parents(a.manifest)],
+            "rows": a.manifest.rows,
+            "tokens": a.manifest.tokens,
+            "bytes": sum(record.size for record in a.manifest.files.values()),
+            "seconds": a.manifest.seconds,
+        }
+        for a in artifacts
+    ]
+
+
+def libraries(artifacts: Sequence[Artifact]) -> list[tuple[str, str]]:
+    """Library versions, all of them where artifacts of one run were built with different ones."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for artifact in artifacts:
+        for name, version in artifact.manifest.libraries.items():
+            found[name].add(version)
+    return [(name, ", ".join(sorted(versions))) for name, versions in sorted(found.items())]
+
+
+def _card(name: str, value: Any, beside: str) -> View:
+    return {"name": name, "value": value, "beside": beside}
+
+
+def _facts(stages: Stages, stage: str) -> dict[str, Any]:
+    return stages[stage][-1].manifest.facts if stages[stage] else {}
+
+
+def _metrics(stages: Stages, stage: str) -> dict[str, float]:
+    return stages[stage][-1].manifest.metrics if stages[stage] else {}
+
+
+def _picked(rows: Sequence[dict[str, Any]] | None, keys: Sequence[str]) -> list[View]:
+    """Rows with these keys alone, None where a row lacks one."""
+    return [{key: row.get(key) for key in keys} for row in rows or []]
+
+
+def _scalars(values: dict[str, Any]) -> list[tuple[str, Any]]:
+    kept = (int, float, str)
+    return [(words.label(k), v) for k, v in values.items() if isinstance(v, kept)]
+
+
+def _rows(artifact: Artifact) -> list[dict[str, Any]]:
+    """The steps of a training, from its `metrics.jsonl`."""
+    if "metrics.jsonl" not in artifact.manifest.files:
+        return []
+    lines = artifact.file("metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines if line.strip()]
+    return [row for row in rows if row.get("loss") is not None and "step" in row]
+
+
+def _short_name(artifact: Artifact) -> str:
+    manifest = artifact.manifest
+    return f"{manifest.stage} {manifest.label}" if manifest.label else manifest.stage

@@ -1,0 +1,122 @@
+"""The report's plots as inline SVG, drawn by matplotlib in the page's own type and colours."""
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
+
+from tasks.reporting import words
+
+ACCENT, INK, FAINT, WARM = "#0b6e8a", "#1d2b33", "#9fb0b8", "#c4661f"
+SHADES = ("#8fc1cf", "#5aa3b8", "#2f88a3", "#0b6e8a", "#07536a", "#04384a", "#02222e")
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "headrace",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.grid": True,
+    "grid.color": "#e6ecee",
+    "grid.linewidth": 0.8,
+    "xtick.color": "#5b6b73",
+    "ytick.color": "#5b6b73",
+    "xtick.major.size": 3,
+    "ytick.major.size": 3,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+    "text.color": INK,
+}
+MOST_POINTS = 400
+CROSS: dict[str, Any] = {"markersize": 7, "markeredgewidth": 1.8}
+
+
+def loss_curve(rows: Sequence[Mapping[str, Any]], title: str) -> str:
+    """Training loss by step, with a running mean; rows are those of `metrics.jsonl`."""
+    steps = np.array([row["step"] for row in rows], dtype=float)
+    loss = np.array([row["loss"] for row in rows], dtype=float)
+    smooth = _running_mean(loss, len(loss) // 60)
+    kept = np.unique(np.linspace(0, len(loss) - 1, MOST_POINTS).astype(int))
+
+    def draw(axes: Axes) -> None:
+        axes.plot(steps[kept], loss[kept], color=SHADES[0], linewidth=0.9)
+        axes.plot(steps[kept], smooth[kept], color=ACCENT)
+        axes.set_xlabel("step")
+        axes.set_ylabel("loss, nats per target")
+        _frame_losses(axes, loss)
+
+    return _svg(draw, f"Training loss of {title} by step", (3.7, 2.5))
+
+
+def sweep(runs: Sequence[Mapping[str, Any]], forecast: Mapping[str, Any] | None) -> str:
+    """Held-out loss by compute, a line per width; the forecast's band beside the measured loss."""
+    finished = [run for run in runs if run["status"] == "finished"]
+    held = forecast["name"] if forecast else None
+    widths = sorted({run["width"] for run in finished}, key=lambda w: w or 0)
+
+    def draw(axes: Axes) -> None:
+        for index, width in enumerate(widths):
+            own = [r for r in finished if r["width"] == width and r["name"] != held]
+            own.sort(key=lambda r: r["flops"])
+            shade = SHADES[index * (len(SHADES) - 1) // max(1, len(widths) - 1)]
+            x, y = [r["flops"] for r in own], [r["loss"] for r in own]
+            axes.plot(x, y, "o-", color=shade, markersize=4, label=f"width {width}")
+        if forecast:
+            _draw_forecast(axes, forecast)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(lambda x, _: words.scientific(x, 0))
+        axes.set_xlabel("training compute, floating-point operations")
+        axes.set_ylabel("held-out loss, nats per token")
+        axes.legend(loc="upper right", fontsize=8, ncols=2 if len(widths) > 4 else 1)
+
+    return _svg(draw, "Held-out loss of the sweep's runs by training compute", (7.6, 3.5))
+
+
+def _draw_forecast(axes: Axes, forecast: Mapping[str, Any]) -> None:
+    first, x = forecast["predictions"][0], [forecast["flops"]]
+    low, high = first.get("low", first["loss"]), first.get("high", first["loss"])
+    axes.plot([*x, *x], [low, high], "_-", color=WARM, markersize=9, linewidth=1.2)
+    axes.plot(x, [first["loss"]], "s", color=WARM, markersize=5, label="predicted, 90 % band")
+    axes.plot(x, [forecast["measured"]], "x", color=INK, label="measured", **CROSS)
+
+
+def _frame_losses(axes: Axes, loss: np.ndarray) -> None:
+    """Let a spike at the start run out of the frame rather than flatten the rest."""
+    finite = loss[np.isfinite(loss)]
+    if len(finite) > 20:
+        low, high = np.quantile(finite, (0.0, 0.99))
+        axes.set_ylim(low - 0.05 * (high - low), high + 0.08 * (high - low))
+
+
+def _running_mean(values: np.ndarray, half: int) -> np.ndarray:
+    """Mean of up to `half` values on either side."""
+    sums, place = np.cumsum(np.insert(values, 0, 0.0)), np.arange(len(values))
+    first, last = np.maximum(place - half, 0), np.minimum(place + half + 1, len(values))
+    return (sums[last] - sums[first]) / (last - first)
+
+
+def _svg(draw: Callable[[Axes], None], description: str, inches: tuple[float, float]) -> str:
+    """An SVG element that scales with its column and says what it shows."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=inches, layout="constrained")
+        draw(figure.add_subplot())
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' xmlns:xlink="[^"]*"', "", svg, count=1).replace("xlink:href", "href")
+    svg = re.sub(r' width="[^"]*pt"| height="[^"]*pt"', "", svg, count=2)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{description}"', 1)

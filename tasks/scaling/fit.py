@@ -1,0 +1,308 @@
+"""Fit scaling laws to runs from anywhere, with the doubt stated: `headrace fit RUNS.csv`.
+
+The forms are in `laws`, the objective and its two minimisers in `robust`. A fit says whether its
+parameters are identifiable; where they are not, a law with few parameters is the honest choice.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cluster.errors import BadInput
+from cluster.settings import nearest
+from tasks.scaling import isoflop, robust
+from tasks.scaling.laws import LAWS, Law
+from tasks.scaling.runs import REQUIRED, Columns, read
+
+FORMS = tuple(REQUIRED)
+LOSSES = ("huber", "lad")
+DEFAULT_DELTA = 1e-3
+WIDEST_FLOOR = 0.5  # nats: a wider 90 % band of E means that E is not identifiable
+BAND = (0.05, 0.95)
+# Replicas behind a prediction's band where no bootstrap was asked for.
+PREDICTION_REPLICAS = 200
+Report = dict[str, Any]
+
+
+def fit_file(
+    path: Path,
+    form: str = "chinchilla",
+    loss: str | None = None,
+    delta: float | None = None,
+    bootstrap: int = 0,
+    predict: Sequence[float] | None = None,
+    seed: int = 0,
+) -> Report:
+    """Fit the runs of a CSV file; see `fit_columns`. Raises BadInput for an unusable file."""
+    _check_form(form)
+    return fit_columns(read(path, form), form, loss, delta, bootstrap, predict, seed)
+
+
+def fit_columns(
+    columns: Columns,
+    form: str = "chinchilla",
+    loss: str | None = None,
+    delta: float | None = None,
+    bootstrap: int = 0,
+    predict: Sequence[float] | None = None,
+    seed: int = 0,
+    noise: float = 0.0,
+) -> Report:
+    """Fit runs given as columns [N].
+
+    `loss` is huber (default) with `delta` (default 1e-3) or lad, which has none, of log residuals;
+    `power` and `isoflop` are fitted by least squares. `bootstrap` resamples of the runs give
+    standard errors. `predict` is (params, tokens), for repeated also unique tokens, for power (x,);
+    its 90 % band holds the runs' residuals and `noise`, a relative spread, beside the fit's own.
+    The keys are those of the command contract. Raises BadInput for an unknown form or loss, fewer
+    runs than parameters, and a prediction the form cannot make.
+    """
+    _check_form(form)
+    width = _delta(form, loss, delta)
+    if form == "isoflop":
+        report = _fit_isoflop(columns, bootstrap, predict, seed)
+    else:
+        at = _point(form, predict)
+        report = _fit_law(columns, form, width, bootstrap, at, seed, noise)
+    unusual = loss not in (None, "huber") or delta not in (None, DEFAULT_DELTA)
+    if form in ("isoflop", "power") and unusual:
+        ignored = f"{form} is fitted by least squares; loss and delta do not apply to it"
+        report["warnings"] = [ignored, *report["warnings"]]
+    return report
+
+
+def _fit_law(
+    columns: Columns,
+    form: str,
+    delta: float,
+    replicas: int,
+    at: Columns | None,
+    seed: int,
+    noise: float,
+) -> Report:
+    law, target_N, weights_N = LAWS[form], _target(columns), _weights(columns)
+    runs = len(target_N)
+    if runs < law.parameters:
+        raise BadInput(
+            f"{form} has {law.parameters} parameters, {runs} runs cannot determine them; "
+            "add runs or take a form with fewer: tied 4, kaplan 4, power 2"
+        )
+    theta_P = robust.best_of_starts(law, columns, target_N, delta, weights_N)
+    other_P = robust.second_opinion(law, columns, target_N, delta, weights_N)
+    problem = (law, columns, target_N, delta, weights_N)
+    theta_P, doubts = _compare(problem, theta_P, other_P)
+    residual_N = law.evaluate(theta_P[None], columns)[0][0] - target_N
+    scale = 1 if delta > robust.LAD_DELTA else delta
+    drawn = replicas or (PREDICTION_REPLICAS if at else 0)
+    cloud_SP = robust.bootstrap(*problem, theta_P, drawn, seed)
+    floor = _floor_band(problem, theta_P, cloud_SP)
+    doubts += _doubts(law, columns, theta_P, floor)
+    return {
+        "form": form,
+        "objective": float(weights_N @ robust.huber(residual_N, delta)) / scale,
+        "n": runs,
+        **law.report(theta_P),
+        **_frontier(form, columns, theta_P),
+        "rms_log_residual": float(np.sqrt(np.mean(residual_N**2))),
+        "std_err": _spread(law, cloud_SP) if replicas else None,
+        **({"E_band": floor} if floor else {}),
+        "identifiable": not doubts,
+        "warnings": doubts,
+        **(_prediction(law, at, theta_P, cloud_SP, residual_N, noise, seed) if at else {}),
+    }
+
+
+Problem = tuple[Law, Columns, np.ndarray, float, np.ndarray]
+
+
+def _compare(
+    problem: Problem, theta_P: np.ndarray, other_P: np.ndarray
+) -> tuple[np.ndarray, list[str]]:
+    """The better of two optimisers' minima, and a doubt when they differ."""
+    law, columns, target_N, delta, weights_N = problem
+    both_SP = np.stack([theta_P, other_P])
+    log_SN = law.evaluate(both_SP, columns)[0]
+    first, second = robust.huber(log_SN - target_N, delta) @ weights_N
+    # L-BFGS sees least absolute deviations smoothed, so it may come 1 % short there.
+    allowed = 0.01 if delta <= robust.LAD_DELTA else 1e-3
+    exact = max(first, second) < 1e-12 * len(target_N)
+    if second < first:
+        theta_P = robust.minimise(law, columns, target_N, delta, other_P[None], weights_N[None])[0][
+            0
+        ]
+    if exact or abs(first - second) <= allowed * min(first, second):
+        return theta_P, []
+    return theta_P, [f"the optimisers disagree: objectives {first:.6g} and {second:.6g}"]
+
+
+def _floor_band(problem: Problem, theta_P: np.ndarray, cloud_SP: np.ndarray) -> list[float] | None:
+    """The wider of the profile's and the bootstrap's 90 % band of E; None for laws without E."""
+    law, columns, target_N, delta, weights_N = problem
+    if law.floor is None:
+        return None
+    floor, top = law.report(theta_P)["E"], float(columns["loss"].min())
+    steps = np.geomspace(2e-3, max(top, floor), 12)
+    values = np.concatenate([floor - steps, [floor], floor + steps])
+    values = np.unique(np.clip(values, 1e-4 * top, 0.999 * top))
+    total_S = robust.profile(*problem, theta_P, law.floor, np.log(values))
+    residual_N = law.evaluate(theta_P[None], columns)[0][0] - target_N
+    least = min(float(weights_N @ robust.huber(residual_N, delta)), total_S.min())
+    # Likelihood ratio at 90 % (chi-square 2.71) with the noise scale fitted: Laplace where most
+    # residuals lie beyond delta, else normal.
+    laplace = np.median(np.abs(residual_N)) > delta
+    freedom = max(len(target_N) - law.parameters, 1)
+    allowed = least * np.exp(2.71 / (freedom * (2 if laplace else 1)))
+    inside = values[total_S <= max(allowed, 1e-14 * len(target_N))]
+    low, high = min([floor, *inside]), max([floor, *inside])
+    if len(cloud_SP):
+        sampled = np.quantile(np.exp(cloud_SP[:, law.floor]), BAND)
+        low, high = min(low, sampled[0]), max(high, sampled[1])
+    return [float(low), float(high)]
+
+
+def _doubts(
+    law: Law, columns: Columns, theta_P: np.ndarray, floor: list[float] | None
+) -> list[str]:
+    runs = len(next(iter(columns.values())))
+    doubts = []
+    if runs < law.parameters + 1:
+        doubts.append(
+            f"{runs} runs for {law.parameters} parameters leave nothing to judge the fit by"
+        )
+    for name in ("params", "tokens"):
+        distinct = len(set(columns.get(name, range(9))))
+        if distinct < 3:
+            doubts.append(f"{name} take only {distinct} value(s), the law needs at least 3")
+    jacobian_NP = law.evaluate(theta_P[None], columns)[1][0]
+    scaled = jacobian_NP / np.maximum(np.linalg.norm(jacobian_NP, axis=0), 1e-300)
+    if np.linalg.matrix_rank(scaled, tol=1e-7) < law.parameters:
+        doubts.append("some parameters have no influence on these runs")
+    if floor and floor[1] - floor[0] > WIDEST_FLOOR:
+        doubts.append(
+            f"E is not identifiable: its 90 % band is {floor[0]:.2f} to {floor[1]:.2f} nats"
+        )
+    return doubts
+
+
+def _frontier(form: str, columns: Columns, theta_P: np.ndarray) -> dict[str, float]:
+    """Kaplan's third law: the least loss at compute C = k params tokens is (C_c / C)^alpha_C.
+
+    k is what the runs cost where they have a `flops` column, else 6.
+    """
+    if form != "kaplan":
+        return {}
+    log_nc, log_dc, log_an, log_ad = theta_P
+    ratio = np.exp(log_an - log_ad)
+    k = 6.0
+    if "flops" in columns:
+        k = float(np.median(columns["flops"] / (columns["params"] * columns["tokens"])))
+    # Minimise (N_c / N)^p + k D_c N / C over N, with p = alpha_N / alpha_D.
+    alpha_c = float(np.exp(log_an) / (1 + ratio))
+    log_optimum = (np.log(ratio) + ratio * log_nc - np.log(k) - log_dc) / (1 + ratio)
+    log_cc = (np.log1p(ratio) + ratio * (log_nc - log_optimum)) * (1 + ratio) / ratio
+    return {"C_c": float(np.exp(log_cc)), "alpha_C": alpha_c}
+
+
+def _spread(law: Law, cloud_SP: np.ndarray) -> dict[str, float] | None:
+    if len(cloud_SP) < 2:
+        return None
+    reports = [law.report(theta_P) for theta_P in cloud_SP]
+    return {name: float(np.std([r[name] for r in reports], ddof=1)) for name in reports[0]}
+
+
+def _point(form: str, at: Sequence[float] | None) -> Columns | None:
+    """The place of a prediction, as columns of one run."""
+    if at is None:
+        return None
+    names = [name for name in REQUIRED[form] if name not in ("loss", "y")]
+    if form == "repeated" and len(at) == 2:
+        at = (*at, at[1])
+    if len(at) != len(names) or min(at) <= 0:
+        raise BadInput(
+            f"--predict for {form} takes {','.join(names)}, all positive, not {list(at)}"
+        )
+    return {name: np.array([float(value)]) for name, value in zip(names, at, strict=True)}
+
+
+def _prediction(
+    law: Law,
+    at: Columns,
+    theta_P: np.ndarray,
+    cloud_SP: np.ndarray,
+    residual_N: np.ndarray,
+    noise: float,
+    seed: int,
+) -> Report:
+    """The prediction and its band: bootstrap replicas, each with a run's residual and the noise."""
+    log_S = law.evaluate(cloud_SP if len(cloud_SP) else theta_P[None], at)[0][:, 0]
+    central = float(law.evaluate(theta_P[None], at)[0][0, 0])
+    generator, runs = np.random.default_rng(seed), len(residual_N)
+    inflate = np.sqrt(runs / max(runs - law.parameters, 1))
+    error_S = generator.choice(residual_N, size=len(log_S)) * inflate
+    error_S = error_S + generator.normal(0, 1, len(log_S)) * noise
+    low, high = np.quantile(log_S - error_S, BAND)
+    band = (min(low, central), central, max(high, central))
+    low, loss, high = (float(v) for v in np.exp(band))
+    return {"prediction": {"loss": loss, "low": low, "high": high}}
+
+
+def _fit_isoflop(
+    columns: Columns, replicas: int, predict: Sequence[float] | None, seed: int
+) -> Report:
+    if predict is not None:
+        raise BadInput("--predict needs a law of the loss; isoflop has none, take chinchilla")
+    rows = isoflop.optima(columns)
+    a, b = isoflop.exponents(rows)
+    warnings = isoflop.warnings(rows)
+    interior = [row for row in rows if row["interior"]]
+    x_N, y_N = (np.log([row[k] for row in interior]) for k in ("flops", "params"))
+    line = np.polyfit(x_N, y_N, 1) if len(interior) > 1 else np.zeros(2)
+    return {
+        "form": "isoflop",
+        "objective": float(((np.polyval(line, x_N) - y_N) ** 2).sum() / 2) if a else 0.0,
+        "n": len(columns["loss"]),
+        "optima": rows,
+        "a": a,
+        "b": b,
+        "std_err": _isoflop_spread(columns, replicas, seed) if replicas else None,
+        "identifiable": len(interior) >= 3,
+        "warnings": warnings,
+    }
+
+
+def _isoflop_spread(columns: Columns, replicas: int, seed: int) -> dict[str, float] | None:
+    generator, found = np.random.default_rng(seed), []
+    runs = len(columns["loss"])
+    for _ in range(replicas):
+        drawn = generator.integers(runs, size=runs)
+        a, b = isoflop.exponents(isoflop.optima({k: v[drawn] for k, v in columns.items()}))
+        if a is not None and b is not None:
+            found.append((a, b))
+    if len(found) < 2:
+        return None
+    return dict(zip(("a", "b"), np.std(found, axis=0, ddof=1).tolist(), strict=True))
+
+
+def _target(columns: Columns) -> np.ndarray:
+    return np.log(columns["loss"] if "loss" in columns else columns["y"])
+
+
+def _weights(columns: Columns) -> np.ndarray:
+    return columns.get("weight", np.ones(len(next(iter(columns.values())))))
+
+
+def _delta(form: str, loss: str | None, delta: float | None) -> float:
+    if loss is not None and loss not in LOSSES:
+        raise BadInput(f"unknown loss '{loss}': {nearest(loss, LOSSES)}")
+    if delta is not None and not 0 < delta < float("inf"):
+        raise BadInput(f"delta must be positive, got {delta}")
+    if form == "power":
+        return robust.SQUARES_DELTA
+    return robust.LAD_DELTA if loss == "lad" else delta or DEFAULT_DELTA
+
+
+def _check_form(form: str) -> None:
+    if form not in FORMS:
+        raise BadInput(f"unknown form '{form}': {nearest(form, FORMS)}")

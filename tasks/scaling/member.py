@@ -1,0 +1,97 @@
+"""One run of a sweep: pretrain a small model, measure it on held-out windows that all runs share.
+
+A run whose loss stops being finite is a result too: its artifact says `diverged` and why, has no
+loss, and can therefore never be the best one.
+"""
+
+import logging
+import math
+from typing import TYPE_CHECKING
+
+from cluster.stage import stage
+from cluster.store import Artifact, Draft
+from tasks.scaling.plan import MemberSettings
+from tasks.training.job import Diverged
+
+if TYPE_CHECKING:
+    from model.transformer import Transformer
+
+BATCH_TOKENS = 4096
+# The held-out windows are the same for every run, whatever its own seed.
+WINDOW_SEED = 0
+log = logging.getLogger("headrace.sweep")
+
+
+@stage(version=1, name="sweep", trains=True)
+def sweep_run(shards: Artifact, settings: MemberSettings, seed: int, draft: Draft) -> None:
+    """Train one member of the grid on the training split, by the same code as pretraining.
+
+    Writes `metrics.jsonl`. Metrics: `params`, `params_non_embedding`, `tokens`, `flops`, `seconds`
+    of training, and, unless it diverged, `loss` (held-out, nats a token) and `bits_per_byte`.
+    Facts: `width`, `depth`, `steps`, `learning_rate`, `status` (finished or diverged) and `why`.
+    """
+    from tasks.training.pretraining import train_network
+
+    training, vocab_size = settings.training, shards.manifest.facts["vocab_size"]
+    loss, why = math.nan, ""
+    try:
+        network = train_network(shards, training, settings.model, vocab_size, seed, draft)
+        loss = heldout_loss(network, shards, settings.heldout_tokens, draft)
+    except Diverged as error:
+        why = str(error)
+    finished = math.isfinite(loss)
+    draft.facts |= {
+        "width": settings.model.width,
+        "depth": settings.model.depth,
+        "steps": training.steps,
+        "learning_rate": training.optimizer.learning_rate,
+        "status": "finished" if finished else "diverged",
+        "why": "" if finished else why or f"its held-out loss is {loss}",
+    }
+    draft.metrics = _cost(settings, vocab_size, draft) | _measured(shards, loss)
+    log.info("%s: held-out loss %.4f %s", settings.label, loss, why)
+
+
+def heldout_loss(network: "Transformer", shards: Artifact, tokens: int, draft: Draft) -> float:
+    """Mean loss in nats a token over windows drawn from all over the held-out split."""
+    import torch
+
+    from model.objectives import CausalLM
+    from tasks.tokens.loader import Loader
+
+    device = "cuda" if draft.placement.gpus else "cpu"
+    torch.set_num_threads(draft.placement.cpu_threads)  # members run side by side
+    objective, context = CausalLM(network).eval().to(device), network.config.context
+    loader = Loader(shards, "heldout", context, WINDOW_SEED)
+    windows = min(len(loader), max(1, tokens // context))
+    rows, nats = max(1, BATCH_TOKENS // context), 0.0
+    for first in range(0, windows, rows):
+        batch = loader.batch(first, min(rows, windows - first))
+        tensors = {name: torch.from_numpy(array).to(device) for name, array in batch.items()}
+        nats += float(objective.token_losses(**tensors).double().sum())
+    return nats / (windows * context)
+
+
+def _cost(settings: MemberSettings, vocab_size: int, draft: Draft) -> dict[str, float]:
+    """What the run took; for one that diverged, what it would have taken."""
+    from model.flops import flops_per_token, non_embedding_parameter_count, parameter_count
+
+    training = settings.training
+    config = settings.model.config(vocab_size, training.context)
+    tokens = training.steps * training.batch_tokens
+    return {
+        "params": float(parameter_count(config)),
+        "params_non_embedding": float(non_embedding_parameter_count(config)),
+        "tokens": float(tokens),
+        "flops": float(flops_per_token(config, training.context) * tokens),
+        "seconds": draft.metrics.get("train_seconds", 0.0),
+    }
+
+
+def _measured(shards: Artifact, loss: float) -> dict[str, float]:
+    """The loss and its bits per byte; nothing for a loss that is not finite."""
+    if not math.isfinite(loss):
+        return {}
+    split = shards.manifest.facts["heldout"]
+    bits = loss / math.log(2) * split["tokens"] / split["bytes"]
+    return {"loss": loss, "bits_per_byte": bits}

@@ -1,0 +1,80 @@
+"""Runs to fit: a CSV file as named columns of positive numbers.
+
+Columns by form: `params,tokens,loss` (and optionally `flops`), `repeated` also `unique_tokens`,
+`power` `x,y` (and optionally `weight`). Other columns are left alone.
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cluster.errors import BadInput
+from cluster.settings import nearest
+
+Columns = Mapping[str, np.ndarray]
+REQUIRED = {
+    "chinchilla": ("params", "tokens", "loss"),
+    "tied": ("params", "tokens", "loss"),
+    "kaplan": ("params", "tokens", "loss"),
+    "isoflop": ("params", "tokens", "loss"),
+    "repeated": ("params", "tokens", "unique_tokens", "loss"),
+    "power": ("x", "y"),
+}
+OPTIONAL = {"kaplan": ("flops",), "isoflop": ("flops",), "power": ("weight",)}
+
+
+def read(path: Path, form: str) -> Columns:
+    """The columns that `form` needs, each [rows].
+
+    Raises BadInput for an unreadable file, an absent column, and a cell that is not a positive
+    finite number (naming its row, counted from 1 below the header).
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            header, rows = list(reader.fieldnames or ()), list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{path} cannot be read as CSV: {error}") from error
+    for name in REQUIRED[form]:
+        if name not in header:
+            raise BadInput(
+                f"{path} has no column '{name}', which --form {form} needs: {_hint(name, header)}"
+            )
+    wanted = REQUIRED[form] + tuple(c for c in OPTIONAL.get(form, ()) if c in header)
+    if not rows:
+        raise BadInput(f"{path} has a header and no rows")
+    return {name: _column(path, name, rows) for name in wanted}
+
+
+def write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write dictionaries with the same keys as CSV."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _column(path: Path, name: str, rows: list[dict[str, str]]) -> np.ndarray:
+    return np.array([_number(path, name, i, row[name]) for i, row in enumerate(rows, start=1)])
+
+
+def _number(path: Path, name: str, row: int, cell: str | None) -> float:
+    try:
+        value = float(cell or "")
+    except ValueError:
+        raise BadInput(f"{path}, row {row}, column '{name}': '{cell}' is not a number") from None
+    if not 0 < value < float("inf"):
+        raise BadInput(
+            f"{path}, row {row}, column '{name}': {cell} is not positive and finite; "
+            "leave out runs that diverged"
+        )
+    return value
+
+
+def _hint(name: str, header: list[str]) -> str:
+    if not header:
+        return "the file is empty"
+    hint = nearest(name, header)
+    return hint if hint.startswith("did") else f"its columns are {', '.join(header)}"

@@ -1,0 +1,318 @@
+import csv
+import json
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.errors import BadInput
+from tasks.scaling.fit import fit_columns, fit_file
+from tasks.scaling.laws import LAWS
+from tasks.scaling.robust import huber
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = Path(os.environ.get("HEADRACE_SHARED_DATA", ROOT.parent / "shared" / "data")) / "scaling"
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED} is absent")
+
+
+def rows(name):
+    with (SHARED / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def epoch(drop=5):
+    """The Chinchilla runs that Epoch AI read off the figure, without the highest losses."""
+    table = [(float(r["Model Size"]), float(r["Training FLOP"]), float(r["loss"]))
+             for r in rows("epoch/svg_extracted_data.csv")]  # fmt: skip
+    params, flops, loss = np.array(sorted(table, key=lambda t: t[2])[: len(table) - drop]).T
+    return {"params": params, "tokens": flops / 6 / params, "loss": loss}
+
+
+def grid(law, theta, noise=0.0, **extra):
+    """A 6 x 5 grid of runs that follow a law."""
+    params, tokens = np.meshgrid(np.geomspace(1e6, 1e9, 6), np.geomspace(1e8, 3e10, 5))
+    columns = {"params": params.ravel(), "tokens": tokens.ravel(), **extra}
+    log_loss = LAWS[law].evaluate(np.array([theta]), columns)[0][0]
+    error = np.random.default_rng(0).normal(0, noise, len(log_loss)) if noise else 0
+    return {**columns, "loss": np.exp(log_loss + error)}
+
+
+def write(path, columns):
+    lines = [",".join(columns)]
+    lines += [",".join(map(repr, map(float, row))) for row in zip(*columns.values(), strict=True)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@shared
+def test_huber_fit_of_the_chinchilla_runs():
+    fit = fit_columns(epoch(), "chinchilla", loss="huber", delta=1e-3)
+    assert fit["objective"] == pytest.approx(1.018274e-3, abs=1e-8)
+    assert fit["E"] == pytest.approx(1.81722, abs=5e-5)
+    assert fit["A"] == pytest.approx(477.83, rel=1e-4)
+    assert fit["B"] == pytest.approx(2143.4, rel=1e-4)
+    assert (fit["alpha"], fit["beta"]) == pytest.approx((0.34731, 0.36717), abs=1e-5)
+    assert (fit["identifiable"], fit["warnings"], fit["n"]) == (True, [], 240)
+    assert fit["std_err"] is None
+
+
+@shared
+def test_least_absolute_deviations_are_another_optimum():
+    fit = fit_columns(epoch(), "chinchilla", loss="lad")
+    assert fit["E"] == pytest.approx(1.81684, abs=1e-5)
+    assert (fit["A"], fit["B"]) == pytest.approx((481.93, 2085.0), rel=1e-5)
+    assert (fit["alpha"], fit["beta"]) == pytest.approx((0.34780, 0.36584), abs=1e-5)
+    assert fit["objective"] == pytest.approx(1.129376, abs=1e-6)
+
+
+@shared
+def test_five_outliers_move_the_fit():
+    fit = fit_columns(epoch(drop=0), "chinchilla")
+    assert (fit["E"], fit["beta"]) == pytest.approx((1.891, 0.453), abs=5e-4)
+    assert fit["B"] == pytest.approx(12846, rel=1e-3)
+
+
+@shared
+def test_bootstrap_gives_the_published_standard_errors():
+    errors = fit_columns(epoch(), "chinchilla", bootstrap=400)["std_err"]
+    assert (errors["E"], errors["alpha"], errors["beta"], errors["a"]) == pytest.approx(
+        (0.0257, 0.0154, 0.0206, 0.020), rel=0.2
+    )
+    assert (errors["A"], errors["B"]) == pytest.approx((124.5, 1293), rel=0.3)
+
+
+@shared
+def test_weighted_power_law_gives_porians_exponents():
+    names = ("file", "dataset", "hparams", "warmup", "decay", "param_count", "val")
+    pairs = defaultdict(list)
+    for row in rows("porian/optimal_pairs.csv"):
+        if row["n_star_std"]:
+            pairs[tuple(row[k] for k in names)].append(
+                (float(row["flops"]), float(row["n"]), float(row["n_star_std"]) ** -2)
+            )
+    published = rows("porian/published_fits.csv")
+    assert len(published) == 15
+    for row in published:
+        x, y, weight = np.array(pairs[tuple(row[k] for k in names)]).T
+        fit = fit_columns({"x": x, "y": y, "weight": weight}, "power")
+        assert fit["a"] == pytest.approx(float(row["n_exponent"]), abs=5e-4)
+
+
+@shared
+def test_optima_of_one_sweep_give_three_exponents_by_what_is_counted():
+    found = {}
+    for counting in ("kaplan_with_lmhead", "chinchilla_all", "transformer_only"):
+        kept = [r for r in rows("nanochat/isoflop_optima_jan26.csv") if r["counting"] == counting]
+        y = np.array([float(r["eff_params"]) for r in kept])
+        x = np.geomspace(1e18, 1e19, 4)  # the file's labels 2e18 and 5e18 are rounded
+        found[counting] = fit_columns({"x": x, "y": y}, "power")["a"]
+    assert list(found.values()) == pytest.approx([0.536, 0.374, 0.696], abs=1e-3)
+
+
+def test_the_objective_is_a_sum_of_huber_losses_not_a_mean():
+    theta = [np.log(1.7), np.log(400), np.log(2000), 0.34, 0.36]
+    once = grid("chinchilla", theta, noise=0.01)
+    twice = {name: np.tile(column, 2) for name, column in once.items()}
+    first, second = fit_columns(once), fit_columns(twice)
+    assert second["objective"] == pytest.approx(2 * first["objective"], rel=1e-6)
+    predicted = first["E"] + first["A"] / once["params"] ** first["alpha"]
+    residual = np.log(predicted + first["B"] / once["tokens"] ** first["beta"]) - np.log(
+        once["loss"]
+    )
+    assert first["objective"] == pytest.approx(huber(residual, 1e-3).sum(), rel=1e-9)
+
+
+def test_huber_is_quadratic_inside_and_linear_outside():
+    assert huber(np.array([0.5, -1.0, 3.0]), 1.0).tolist() == [0.125, 0.5, 2.5]
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    E=st.floats(0.5, 2.5),
+    A=st.floats(50, 1000),
+    B=st.floats(50, 1000),
+    alpha=st.floats(0.25, 0.6),
+    beta=st.floats(0.25, 0.6),
+)
+def test_chinchilla_is_recovered_from_clean_runs(E, A, B, alpha, beta):
+    fit = fit_columns(grid("chinchilla", [*np.log([E, A, B]), alpha, beta]))
+    assert [fit[k] for k in ("E", "A", "B", "alpha", "beta")] == pytest.approx(
+        [E, A, B, alpha, beta], rel=1e-3
+    )
+    assert fit["a"] == pytest.approx(beta / (alpha + beta), rel=1e-3)
+
+
+def test_tied_is_recovered():
+    fit = fit_columns(grid("tied", [*np.log([1.9, 520.8, 1487.7]), 0.3527]), "tied")
+    assert (fit["E"], fit["alpha"], fit["beta"]) == pytest.approx((1.9, 0.3527, 0.3527), rel=1e-5)
+
+
+def test_kaplan_is_recovered_with_its_compute_law():
+    n_c, d_c, alpha_n, alpha_d = 8.8e13, 5.4e13, 0.076, 0.095
+    columns = grid("kaplan", np.log([n_c, d_c, alpha_n, alpha_d]))
+    fit = fit_columns(columns, "kaplan")
+    assert [fit[k] for k in ("N_c", "D_c", "alpha_N", "alpha_D")] == pytest.approx(
+        [n_c, d_c, alpha_n, alpha_d], rel=1e-4
+    )
+    flops, sizes = 1e20, np.geomspace(1e6, 1e12, 200_001)
+    data_term = d_c / (flops / (6 * sizes))
+    frontier = ((n_c / sizes) ** (alpha_n / alpha_d) + data_term).min() ** alpha_d
+    assert (fit["C_c"] / flops) ** fit["alpha_C"] == pytest.approx(frontier, rel=1e-4)
+
+
+def test_repeated_data_law_is_recovered_and_has_the_published_worked_value():
+    theta = [0.6254804, 6.255414, 7.3049974, 0.3526596, np.log(5.309743), np.log(15.387756)]
+    unique = np.tile([3e8, 3e9, 1e10], 10)
+    columns = grid("repeated", theta, unique_tokens=unique)
+    columns["unique_tokens"] = np.minimum(unique, columns["tokens"])
+    columns["loss"] = np.exp(LAWS["repeated"].evaluate(np.array([theta]), columns)[0][0])
+    fit = fit_columns(columns, "repeated", predict=(6.34e9, 242e9, 25e9))
+    assert (fit["R_N"], fit["R_D"]) == pytest.approx((5.309743, 15.387756), rel=1e-3)
+    assert (np.log(fit["E"]), fit["alpha"]) == pytest.approx((0.6254804, 0.3526596), rel=1e-3)
+    assert fit["prediction"]["loss"] == pytest.approx(2.2256440889984477, rel=1e-4)
+
+
+@pytest.mark.parametrize("form", sorted(LAWS))
+def test_jacobians_equal_differences(form):
+    law = LAWS[form]
+    columns = grid("chinchilla", [*np.log([1.7, 400, 2000]), 0.34, 0.36])
+    columns |= {"unique_tokens": columns["tokens"] / 3}
+    columns |= {"x": columns["params"], "y": columns["loss"]}
+    theta = law.starts(columns)[:5]
+    jacobian = law.evaluate(theta, columns)[1]
+    for p in range(law.parameters):
+        step = 1e-6 * np.eye(law.parameters)[p]
+        difference = law.evaluate(theta + step, columns)[0] - law.evaluate(theta - step, columns)[0]
+        assert difference / 2e-6 == pytest.approx(jacobian[..., p], abs=1e-6)
+
+
+def isoflop_runs(budgets, sizes):
+    params, flops = (m.ravel() for m in np.meshgrid(sizes, budgets))
+    best = 0.1 * flops**0.5
+    loss = 50 * flops**-0.06 + 0.08 * np.log(params / best) ** 2
+    return {"params": params, "tokens": flops / (6 * params), "loss": loss, "flops": flops}
+
+
+def test_isoflop_finds_parabola_minima_and_their_exponents():
+    fit = fit_columns(isoflop_runs([1e18, 1e19, 1e20], np.geomspace(1e7, 1e10, 8)), "isoflop")
+    assert [row["interior"] for row in fit["optima"]] == [True] * 3
+    assert [row["params"] for row in fit["optima"]] == pytest.approx([1e8, 3.1623e8, 1e9], rel=1e-4)
+    assert fit["optima"][0]["tokens"] == pytest.approx(1e18 / 6e8, rel=1e-4)
+    assert (fit["a"], fit["b"]) == pytest.approx((0.5, 0.5))
+    assert fit["identifiable"]
+
+
+def test_isoflop_refuses_optima_at_the_edge():
+    fit = fit_columns(isoflop_runs([1e16, 1e19, 1e20], np.geomspace(1e8, 1e10, 7)), "isoflop")
+    assert [row["interior"] for row in fit["optima"]] == [False, True, True]
+    assert fit["warnings"] == ["budget 1e+16 is refused: its smallest model is the best one"]
+    assert fit["a"] == pytest.approx(0.5)
+    assert not fit["identifiable"]
+
+
+def test_isoflop_groups_budgets_that_differ_a_little():
+    columns = isoflop_runs([1e18, 1e19], np.geomspace(1e7, 1e10, 8))
+    columns["flops"] = columns["flops"] * np.tile([0.98, 1.02], 8)
+    assert [row["runs"] for row in fit_columns(columns, "isoflop")["optima"]] == [8, 8]
+
+
+def test_few_runs_are_fitted_and_called_unidentifiable():
+    columns = grid("chinchilla", [*np.log([1.7, 400, 2000]), 0.34, 0.36], noise=0.005)
+    fit = fit_columns({name: column[:5] for name, column in columns.items()}, "chinchilla")
+    assert not fit["identifiable"]
+    assert "5 runs for 5 parameters leave nothing to judge the fit by" in fit["warnings"]
+    assert "tokens take only 1 value(s), the law needs at least 3" in fit["warnings"]
+
+
+def test_a_narrow_noisy_grid_leaves_the_floor_open():
+    params, tokens = np.meshgrid([1e7, 2e7, 4e7], [1e9, 2e9, 4e9])
+    columns = {"params": params.ravel(), "tokens": tokens.ravel()}
+    theta = np.array([[*np.log([1.7, 400, 2000]), 0.34, 0.36]])
+    noise = np.random.default_rng(1).normal(0, 0.01, 9)
+    columns["loss"] = np.exp(LAWS["chinchilla"].evaluate(theta, columns)[0][0] + noise)
+    fit = fit_columns(columns)
+    assert not fit["identifiable"]
+    assert fit["E_band"][1] - fit["E_band"][0] > 0.5
+    assert any("E is not identifiable" in w for w in fit["warnings"])
+
+
+def test_prediction_band_covers_unseen_runs():
+    theta = [*np.log([1.7, 400, 2000]), 0.34, 0.36]
+    truth = np.exp(
+        LAWS["chinchilla"].evaluate(
+            np.array([theta]), {"params": np.array([7e9]), "tokens": np.array([1.4e11])}
+        )[0][0, 0]
+    )
+    fit = fit_columns(grid("chinchilla", theta, noise=0.005), predict=(7e9, 1.4e11))
+    band = fit["prediction"]
+    assert band["low"] < truth < band["high"]
+    assert band["low"] < band["loss"] < band["high"] < 1.1 * band["low"]
+
+
+def test_results_are_plain_json(tmp_path):
+    columns = grid("chinchilla", [*np.log([1.7, 400, 2000]), 0.34, 0.36], noise=0.01)
+    for form in ("chinchilla", "tied", "kaplan", "isoflop"):
+        path = write(tmp_path / f"{form}.csv", columns)
+        fit = fit_file(path, form, bootstrap=20)
+        assert json.loads(json.dumps(fit, allow_nan=False)) == fit
+        assert {"form", "objective", "n", "std_err", "identifiable", "warnings"} <= set(fit)
+
+
+def test_same_seed_same_fit():
+    columns = grid("chinchilla", [*np.log([1.7, 400, 2000]), 0.34, 0.36], noise=0.01)
+    first, second = (fit_columns(columns, bootstrap=20, predict=(1e10, 1e11)) for _ in range(2))
+    assert first == second
+
+
+GOOD = "params,tokens,loss\n" + "".join(f"{n}e6,{d}e8,3\n" for n in (1, 2) for d in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("param,tokens,loss\n1,2,3\n", "no column 'params'.*did you mean 'param'"),
+        ("params,tokens,loss\n1,2,x\n", "row 1, column 'loss': 'x' is not a number"),
+        ("params,tokens,loss\n1,2,3\n1,-2,3\n", "row 2, column 'tokens': -2 is not positive"),
+        ("params,tokens,loss\n1,2,nan\n", "row 1, column 'loss': nan is not positive and finite"),
+        ("params,tokens,loss\n1,2\n", "row 1, column 'loss': 'None' is not a number"),
+        ("params,tokens,loss\n", "a header and no rows"),
+        ("", "no column 'params'.*the file is empty"),
+        ("params,tokens,loss\n1,2,3\n", "chinchilla has 5 parameters, 1 runs"),
+    ],
+)
+def test_unusable_files_are_refused_with_the_reason(tmp_path, text, message):
+    path = tmp_path / "runs.csv"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=message):
+        fit_file(path)
+
+
+def test_unusable_flags_are_refused_with_the_reason(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text(GOOD)
+    with pytest.raises(BadInput, match="unknown form 'chinchila': did you mean 'chinchilla'"):
+        fit_file(path, "chinchila")
+    with pytest.raises(BadInput, match="unknown loss 'l2'"):
+        fit_file(path, loss="l2")
+    with pytest.raises(BadInput, match="delta must be positive, got -1"):
+        fit_file(path, delta=-1)
+    with pytest.raises(BadInput, match="takes params,tokens, all positive"):
+        fit_file(path, predict=(1e6,))
+    with pytest.raises(BadInput, match="isoflop has none"):
+        fit_file(path, "isoflop", predict=(1e6, 1e9))
+    with pytest.raises(BadInput, match="cannot be read as CSV"):
+        fit_file(tmp_path / "absent.csv")
+
+
+def test_a_loss_that_does_not_apply_is_said_so(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("x,y\n1,2\n2,4\n4,8\n")
+    fit = fit_file(path, "power", loss="lad")
+    assert (fit["c"], fit["a"]) == pytest.approx((2, 1))
+    assert fit["warnings"] == [
+        "power is fitted by least squares; loss and delta do not apply to it"
+    ]

@@ -1,0 +1,103 @@
+"""A run of a sweep, trained for real on a made-up language of which the loss is known."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from cluster.stage import build, stage
+from cluster.store import Draft, Store
+from model.config import from_depth
+from model.flops import flops_per_token, parameter_count
+from tasks.scaling.forecast import FitSettings, fit, row
+from tasks.scaling.member import sweep_run
+from tasks.scaling.plan import SweepSettings, members
+from tasks.tokens.shard_writer import ShardWriter
+from tasks.training.settings import OptimizerSettings
+
+VOCABULARY, CONTEXT = 16, 16
+
+
+@stage(version=1, name="shards")
+def write_shards(seed: int, draft: Draft) -> None:
+    """Documents in which each token is followed by one of two, so its best loss is near ln 2."""
+    generator = np.random.default_rng(seed)
+    with ShardWriter(draft.path, ["train", "heldout"], VOCABULARY, 1 << 20) as writer:
+        for split, documents in (("train", 60), ("heldout", 12)):
+            for number in range(documents):
+                steps = generator.integers(1, 3, 100).cumsum() % (VOCABULARY - 1) + 1
+                ids = [*steps.tolist(), 0]
+                writer.add(split, ids, size=200, document=f"{split}/{number}", source="made")
+    facts = {name: split.facts() for name, split in writer.splits.items()}
+    draft.facts = {"dtype": writer.dtype.name, "eod": 0, "vocab_size": VOCABULARY, **facts}
+
+
+def sweep_settings(**changes):
+    values = {
+        "widths": (16,),
+        "depth": 1,
+        "head_dim": 8,
+        "tokens": (12_800,),
+        "context": CONTEXT,
+        "batch_tokens": 128,
+        "heldout_tokens": 512,
+    }
+    return SweepSettings(**values | changes)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return Store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def shards(store):
+    return build(write_shards, store, seed=0)
+
+
+@pytest.fixture(scope="module")
+def member(store, shards):
+    settings = members(sweep_settings())[0]
+    return build(sweep_run, store, label=settings.label, shards=shards, settings=settings, seed=0)
+
+
+def test_a_run_learns_and_says_what_it_cost(member):
+    metrics, facts = member.manifest.metrics, member.manifest.facts
+    config = from_depth(1, vocab_size=VOCABULARY, context=CONTEXT, width=16, heads=2)
+    assert metrics["params"] == parameter_count(config)
+    assert metrics["tokens"] == member.manifest.tokens == 12_800
+    assert metrics["flops"] == flops_per_token(config, CONTEXT) * 12_800
+    assert math.log(2) < metrics["loss"] < 1.5 < math.log(VOCABULARY)
+    assert metrics["bits_per_byte"] == pytest.approx(
+        metrics["loss"] / math.log(2) * 101 / 200, rel=1e-6
+    )
+    assert (facts["status"], facts["steps"], facts["why"]) == ("finished", 100, "")
+    rows = member.file("metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in rows] == list(range(1, 101))
+    assert metrics["seconds"] > 0
+
+
+def test_the_same_run_again_is_the_same_to_the_bit(store, shards, member):
+    settings = members(sweep_settings())[0]
+    again = build(sweep_run, store, shards=shards, settings=settings, seed=0, force=True)
+    assert again.manifest.metrics["loss"] == member.manifest.metrics["loss"]
+
+
+def test_a_run_that_diverges_is_kept_with_its_reason_and_no_loss(store, shards):
+    wild = OptimizerSettings(learning_rate=1e30, clip=None, schedule="constant", warmup_steps=0)
+    settings = members(sweep_settings(optimizer=wild))[0]
+    bad = build(sweep_run, store, shards=shards, settings=settings, seed=0)
+    assert "loss" not in bad.manifest.metrics
+    assert bad.manifest.facts["status"] == "diverged"
+    assert bad.manifest.facts["why"]
+    assert row(bad)["loss"] is None
+
+
+def test_a_sweep_reaches_its_forecast(store, shards):
+    plan = members(sweep_settings(widths=(8, 16), tokens=(3200, 6400)))
+    runs = [build(sweep_run, store, label=m.label, shards=shards, settings=m, seed=0) for m in plan]
+    facts = build(fit, store, runs=runs, settings=FitSettings(bootstrap=10)).manifest.facts
+    assert [r["name"] for r in facts["runs"]] == [m.label for m in plan]
+    assert facts["forecast"]["name"] == "d16-t6.4k"
+    assert not facts["identifiable"]
