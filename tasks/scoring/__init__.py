@@ -1,0 +1,1 @@
+"""Scores: held-out loss and baselines, overlap metrics, judges, agreement with people."""

@@ -1,0 +1,126 @@
+"""Agreement of scores with people: Pearson, Spearman and Kendall, overall and by group.
+
+headrace agree SCORES.jsonl --human FIELD --json
+"""
+
+import json
+import math
+import warnings
+from collections.abc import Hashable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from cluster.errors import BadInput
+from tasks.scoring.statistics import statistic_interval
+
+# Kendall's tau-b: ties are common among ratings.
+CORRELATIONS = {
+    "pearson": lambda x, y: stats.pearsonr(x, y).statistic,
+    "spearman": lambda x, y: stats.spearmanr(x, y).statistic,
+    "kendall": lambda x, y: stats.kendalltau(x, y).statistic,
+}
+RESAMPLES = 500
+
+
+def agree_file(
+    path: Path, human: str, score: str = "score", group: str | None = None
+) -> dict[str, Any]:
+    """`agree` for a JSON-lines file; rows without a score (null: unscored) are counted, not used.
+
+    Raises BadInput naming the line, or when fewer than three rows have both numbers.
+    """
+    pairs, groups, unscored = [], [], 0
+    for number, row in _rows(path):
+        scored, judged = _number(path, number, row, score), _number(path, number, row, human)
+        if scored is None or judged is None:
+            unscored += 1
+            continue
+        if group is not None and not isinstance(row.get(group), str | int):
+            raise BadInput(f"{path}, line {number} has no '{group}' to group by")
+        pairs.append((scored, judged))
+        groups.append(row.get(group) if group else None)
+    if len(pairs) < 3:
+        raise BadInput(
+            f"{path} has {len(pairs)} rows with numbers in '{score}' and '{human}'; "
+            "three are needed"
+        )
+    scores, humans = zip(*pairs, strict=True)
+    result = agree(scores, humans, groups if group else None)
+    return {**result, "unscored": unscored}
+
+
+def agree(
+    scores: Sequence[float], humans: Sequence[float], groups: Sequence[Hashable] | None = None
+) -> dict[str, Any]:
+    """`{pearson, spearman, kendall, interval: {name: [low, high]}, n}` over all rows; a coefficient
+    is None where either column is constant.
+
+    With `groups` (documents, say), intervals resample whole groups, and `by_group` holds the mean
+    of the coefficients within each group, with the numbers of `groups` used and `skipped` for a
+    constant column.
+    """
+    data = np.array([scores, humans], dtype=np.float64).T
+    result: dict[str, Any] = {"n": len(data), "interval": {}}
+    for name in CORRELATIONS:
+        result[name] = _known(correlation(name, data))
+        low, high = statistic_interval(partial(correlation, name), data, groups, count=RESAMPLES)
+        result["interval"][name] = [_known(low), _known(high)]
+    if groups is not None:
+        result["by_group"] = _by_group(data, groups)
+    return result
+
+
+def correlation(name: str, data: np.ndarray) -> float:
+    """One coefficient of the two columns of `data`; nan where either is constant."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.ConstantInputWarning)
+        return float(CORRELATIONS[name](data[:, 0], data[:, 1]))
+
+
+def _by_group(data: np.ndarray, groups: Sequence[Hashable]) -> dict[str, Any]:
+    members: dict[Hashable, list[int]] = {}
+    for row, group in enumerate(groups):
+        members.setdefault(group, []).append(row)
+    varied = [data[rows] for rows in members.values() if np.ptp(data[rows], axis=0).all()]
+    means = {
+        name: _known(float(np.mean([correlation(name, d) for d in varied]))) if varied else None
+        for name in CORRELATIONS
+    }
+    return {**means, "groups": len(varied), "skipped": len(members) - len(varied)}
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read as UTF-8 text: {error}") from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise BadInput(f"{path}, line {number} is not JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise BadInput(f"{path}, line {number} is not a JSON object")
+            found.append((number, row))
+    return found
+
+
+def _number(path: Path, number: int, row: dict[str, Any], field: str) -> float | None:
+    if field not in row:
+        raise BadInput(f"{path}, line {number} has no field '{field}'; it has {sorted(row)}")
+    value = row[field]
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise BadInput(f"{path}, line {number}: '{field}' is {value!r}, expected a finite number")
+    return float(value)

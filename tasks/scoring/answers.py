@@ -1,0 +1,141 @@
+"""A tuned model's answers to held-out instructions, and their overlap with the references."""
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from cluster.errors import BadInput
+from cluster.settings import Settings
+from cluster.stage import stage
+from cluster.store import Artifact, Draft
+
+if TYPE_CHECKING:
+    from model.transformer import Transformer
+    from tasks.tokens.encoder import Encoder
+
+METRICS = ("bleu", "chrf", "meteor", "rouge1", "rouge2", "rougeL")
+BATCH = 16
+log = logging.getLogger("headrace.answers")
+
+
+class AnswerSettings(Settings):
+    """How many instructions are answered, and how."""
+
+    rows: int = Field(24, ge=1, description="held-out instructions to answer")
+    max_tokens: int = Field(48, ge=1, description="tokens of an answer at most")
+    samples: int = Field(3, ge=0, description="further answers drawn at random, for the report")
+    sampled_rows: int = Field(4, ge=0, description="instructions that get them")
+    temperature: float = Field(0.8, gt=0, description="of those random draws")
+
+
+@stage(version=1)
+def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draft) -> None:
+    """Answer the first held-out instructions greedily.
+
+    Writes `answers.jsonl`, rows `{id, input, prediction, reference, context}`. Metrics: `answers_`
+    and the name of an overlap score, over all rows (F-measure of ROUGE). Facts: the scores'
+    signatures, `empty` answers, `shortened` prompts, and `samples` for the report.
+    """
+    from tasks.generation import load_model
+    from tasks.scoring.overlap import score
+    from tasks.tuning.chat import render_prompt
+
+    asked = _asked(instruct, settings.rows)
+    network, encoder = load_model(instruct.path)
+    max_tokens = min(settings.max_tokens, network.config.context // 2)
+    whole = [render_prompt(encoder, row["instruction"]) for row in asked]
+    prompts = [_fit(prompt, network.config.context - max_tokens) for prompt in whole]
+    texts = _answer(network, encoder, prompts, max_tokens, draft)
+    rows = [_row(row, text) for row, text in zip(asked, texts, strict=True)]
+    (draft.path / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    scored = score(texts, [[row["reference"]] for row in rows], METRICS)
+    draft.rows = len(rows)
+    draft.metrics = {f"answers_{name}": _figure(v) for name, v in scored["corpus"].items()}
+    draft.facts = {
+        "signatures": scored["signatures"],
+        "empty": sum(not text.strip() for text in texts),
+        "shortened": sum(len(a) < len(b) for a, b in zip(prompts, whole, strict=True)),
+        "samples": _samples(network, encoder, prompts, rows, max_tokens, settings, seed),
+    }
+
+
+def _asked(instruct: Artifact, count: int) -> list[dict[str, Any]]:
+    text = instruct.file("heldout.jsonl").read_text(encoding="utf-8")
+    lines = [line for line in text.split("\n") if line.strip()]
+    if not lines:
+        raise BadInput(f"{instruct.name} has no held-out rows to answer; give it more rows")
+    return [json.loads(line) for line in lines[:count]]
+
+
+def _fit(prompt: list[int], room: int) -> list[int]:
+    """A prompt cut to `room` tokens: the instruction loses its end, the marks stay."""
+    return prompt if len(prompt) <= room else [*prompt[: room - 1], prompt[-1]]
+
+
+def _answer(
+    network: "Transformer",
+    encoder: "Encoder",
+    prompts: list[list[int]],
+    max_tokens: int,
+    draft: Draft,
+) -> list[str]:
+    from model.generate import generate_batch
+
+    texts: list[str] = []
+    for first in range(0, len(prompts), BATCH):
+        ids = generate_batch(
+            network,
+            prompts[first : first + BATCH],
+            max_tokens=max_tokens,
+            stop_ids=[encoder.eod],
+        )
+        texts.extend(encoder.decode(row).strip() for row in ids)
+        draft.progress(len(texts), len(prompts), "answers")
+    return texts
+
+
+def _row(asked: dict[str, Any], text: str) -> dict[str, Any]:
+    return {
+        "id": asked["id"],
+        "input": asked["instruction"],
+        "prediction": text,
+        "reference": asked["response"],
+        "context": asked.get("context"),
+    }
+
+
+def _figure(value: Any) -> float:
+    return float(value["fmeasure"] if isinstance(value, dict) else value)
+
+
+def _samples(
+    network: "Transformer",
+    encoder: "Encoder",
+    prompts: list[list[int]],
+    rows: list[dict[str, Any]],
+    max_tokens: int,
+    settings: AnswerSettings,
+    seed: int,
+) -> list[dict[str, Any]]:
+    """The first rows with further answers drawn at random."""
+    from model.generate import generate_batch
+
+    if not settings.samples:
+        return []
+    shown = []
+    for number, row in enumerate(rows[: settings.sampled_rows]):
+        drawn = generate_batch(
+            network,
+            [prompts[number]] * settings.samples,
+            max_tokens=max_tokens,
+            decoding="sample",
+            temperature=settings.temperature,
+            stop_ids=[encoder.eod],
+            seeds=[seed + 1000 * number + i for i in range(settings.samples)],
+        )
+        sampled = [encoder.decode(ids).strip() for ids in drawn]
+        parts = ("input", "prediction", "reference")
+        shown.append({**{name: row[name] for name in parts}, "sampled": sampled})
+    return shown

@@ -1,0 +1,72 @@
+"""Where an endpoint judge is, and which addresses one must not have."""
+
+import ipaddress
+import os
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from cluster.errors import BadInput
+
+KEYS = ("HEADRACE_JUDGE_API_KEY", "OPENAI_API_KEY")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the judge is, how to ask it, and how much it may cost.
+
+    `samples`: replies per question where it gives no log-probabilities. `deadline`: seconds for one
+    request, retries included. `prices`: USD per million tokens, in and out. `budget`: USD.
+    """
+
+    url: str
+    model: str
+    samples: int = 1
+    concurrency: int = 4
+    deadline: float = 120.0
+    attempts: int = 5
+    backoff: float = 0.5
+    max_bytes: int = 1 << 20
+    prices: tuple[float, float] | None = None
+    budget: float | None = None
+
+    @property
+    def chat_url(self) -> str:
+        """The address requests go to."""
+        base = self.url.rstrip("/")
+        if base.endswith("/chat/completions"):
+            return base
+        return f"{base}{'' if urlsplit(base).path else '/v1'}/chat/completions"
+
+
+def api_key() -> str | None:
+    """The judge's key, from the environment only."""
+    return next((os.environ[name] for name in KEYS if os.environ.get(name)), None)
+
+
+def check_url(url: str, with_key: bool) -> None:
+    """Raise BadInput for an address a judge must not have."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadInput(f"judge URL '{url}': write http(s)://host[:port]/v1")
+    if parts.username or parts.password:
+        raise BadInput(f"the judge URL holds credentials; put the key in {KEYS[0]} instead")
+    if _address(parts.hostname, "is_link_local"):
+        raise BadInput(f"judge URL '{url}': link-local addresses serve cloud metadata, no judge")
+    if with_key and parts.scheme == "http" and not is_loopback(url):
+        raise BadInput(
+            f"judge URL '{url}' would carry the API key unencrypted; use https, or unset "
+            f"{' and '.join(KEYS)}"
+        )
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the address is on this machine."""
+    host = urlsplit(url).hostname or ""
+    return host == "localhost" or _address(host, "is_loopback")
+
+
+def _address(host: str, what: str) -> bool:
+    try:
+        return bool(getattr(ipaddress.ip_address(host), what))
+    except ValueError:
+        return False

@@ -1,0 +1,138 @@
+"""The judgement of a tuned model's answers: G-Eval and QAG, beside a constant answer's.
+
+The judge is an OpenAI-compatible endpoint where the placement has its URL, else the tuned model
+itself, in-process.
+"""
+
+import json
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, model_validator
+
+from cluster.errors import BadInput
+from cluster.home import subfolder
+from cluster.settings import Settings, nearest
+from cluster.stage import stage
+from cluster.store import Artifact, Draft
+from tasks.scoring.criteria import CRITERIA
+
+if TYPE_CHECKING:
+    from tasks.scoring.rows import Score
+    from tasks.scoring.verdicts import Judge
+
+LOCAL_NOTE = (
+    "The judge is the small model of this run itself. It only exercises the machinery: its scores "
+    "are not a measure of quality. It is shown a short form: the criterion's name without the "
+    "evaluation steps, and texts cut to its context. Compare its scores with the "
+    "constant answer's; set placement.judge_url and evaluate.judge.model for a real judge."
+)
+ENDPOINT_NOTE = (
+    "Scores of a language model, not of people: read them beside the constant answer's, and check "
+    "a sample against people with `headrace agree`."
+)
+log = logging.getLogger("headrace.judge")
+
+
+class JudgeSettings(Settings):
+    """By what the answers are judged, and by whom."""
+
+    model: str | None = Field(
+        None, description="the endpoint's name of the judge; null judges with the tuned model"
+    )
+    criteria: tuple[str, ...] = Field(
+        ("correctness", "fluency", "relevance"), description="of G-Eval; see its shipped criteria"
+    )
+    scale: tuple[int, int] = Field((1, 5), description="lowest and highest rating of G-Eval")
+    rows: int = Field(16, ge=1, description="answers to judge, from the first on")
+    qag: bool = Field(True, description="whether to ask closed questions too")
+    questions: int = Field(3, ge=1, description="closed questions to each text")
+    samples: int = Field(
+        1, ge=1, description="replies per rating where the endpoint has no log-probabilities"
+    )
+    max_unscored: float = Field(
+        0.5, ge=0, le=1, description="share of unscored rows above which the stage fails"
+    )
+
+    @model_validator(mode="after")
+    def _known(self) -> "JudgeSettings":
+        for name in self.criteria:
+            if name not in CRITERIA:
+                raise ValueError(f"unknown criterion '{name}'; {nearest(name, CRITERIA)}")
+        if self.scale[0] >= self.scale[1]:
+            raise ValueError(f"scale {self.scale}: the lowest rating comes first")
+        return self
+
+
+@stage(version=1)
+def judge(answers: Artifact, instruct: Artifact, settings: JudgeSettings, draft: Draft) -> None:
+    """Judge the answers and, as the baseline, one constant answer to the same rows.
+
+    Writes `judge.jsonl`, rows `{id, metric, criterion, score, spread, mode, reason, distribution}`.
+    Metrics: the means, `judge_<metric>_<criterion>`. Facts: `means`, 95 % `intervals` over rows,
+    mean `spreads`, `baselines`, `unscored` {reason: n}, `mode`, `steps`, `calls`,
+    `shortened` prompts, `cost`, `note`.
+    Raises BadInput when too many rows are unscored: they are asked again, the others are kept.
+    """
+    from tasks.scoring.judging import assess, summarise
+    from tasks.scoring.rows import read_rows
+
+    rows = read_rows(answers.file("answers.jsonl"))[: settings.rows]
+    asked = _judge(instruct, settings, draft.placement.judge_url)
+    found = assess(asked, rows, settings, draft.progress)
+    _check(found.scores, settings.max_unscored)
+    _write(found.scores, draft)
+    summaries = {name: summarise(of) for name, of in found.by_criterion().items()}
+    known = {name: s for name, s in summaries.items() if s["mean"] is not None}
+    draft.rows = len(rows)
+    draft.metrics = {f"judge_{name}": s["mean"] for name, s in known.items()}
+    draft.facts = {
+        "means": {name: s["mean"] for name, s in summaries.items()},
+        "intervals": {name: s["interval"] for name, s in summaries.items()},
+        "spreads": {name: s["spread"] for name, s in summaries.items()},
+        "baselines": found.baselines,
+        "unscored": dict(Counter(s.reason for s in found.scores if s.reason)),
+        "mode": dict(Counter(s.mode for s in found.scores if s.mode)),
+        "steps": found.steps,
+        "judge": asked.name,
+        "calls": asked.calls,
+        "shortened": asked.shortened,
+        "cost": asked.cost,
+        "note": LOCAL_NOTE if settings.model is None else ENDPOINT_NOTE,
+    }
+
+
+def _judge(instruct: Artifact, settings: JudgeSettings, url: str | None) -> "Judge":
+    if (url is None) != (settings.model is None):
+        given, missing = ("evaluate.judge.model", "placement.judge_url")
+        if url is not None:
+            given, missing = missing, given
+        raise BadInput(f"{given} is set and {missing} is not; set both, or neither to judge here")
+    if url is None or settings.model is None:
+        from tasks.scoring.local_judge import LocalJudge
+
+        return LocalJudge.load(instruct.path)
+    from tasks.scoring.endpoint import Endpoint
+    from tasks.scoring.judge_client import EndpointJudge
+    from tasks.scoring.reply_store import ReplyStore
+
+    endpoint = Endpoint(url, settings.model, samples=settings.samples)
+    return EndpointJudge(endpoint, ReplyStore(subfolder("judge") / "replies.sqlite"))
+
+
+def _check(scores: "list[Score]", allowed: float) -> None:
+    reasons = Counter(score.reason for score in scores if score.reason)
+    share = reasons.total() / len(scores)
+    if share > allowed:
+        raise BadInput(
+            f"{reasons.total()} of {len(scores)} scores are missing ({dict(reasons)}), more than "
+            f"the share of {allowed} allowed; what the judge did answer is kept: mend the cause "
+            "and run again, or raise evaluate.judge.max_unscored"
+        )
+
+
+def _write(scores: "list[Score]", draft: Draft) -> None:
+    lines: list[dict[str, Any]] = [vars(score) for score in scores]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (draft.path / "judge.jsonl").write_text(text)

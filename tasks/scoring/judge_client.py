@@ -1,0 +1,266 @@
+"""A judge behind an OpenAI-compatible chat endpoint.
+
+Requests run a few at a time, fewer when the endpoint says it is too many; each has a deadline over
+all its attempts; replies are kept before they are read, so an interrupted run pays nothing twice.
+The API key comes from the environment, goes to the one host it is meant for, and is never logged.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import httpx
+
+from cluster.errors import BadInput
+from tasks.scoring.endpoint import KEYS, Endpoint, api_key, check_url, is_loopback
+from tasks.scoring.gate import Gate, retry_after
+from tasks.scoring.replies import Reply, read_choice, read_probabilities
+from tasks.scoring.reply_store import ReplyStore, reply_key
+from tasks.scoring.verdicts import Distribution, Mode, Question, Unscored, Verdict
+
+ANSWER_TOKENS, TEXT_TOKENS = 16, 400
+TOP_LOGPROBS = 20
+CHARACTERS_PER_TOKEN = 3  # a low guess, for estimating a request's cost before it is sent
+Result = TypeVar("Result")
+Sent = dict[str, Any] | Unscored
+
+
+class EndpointJudge:
+    """Answers questions through an endpoint. Raises BadInput for a URL it must not use."""
+
+    writes = True
+
+    def __init__(self, endpoint: Endpoint, store: ReplyStore) -> None:
+        self._key = api_key()
+        check_url(endpoint.url, self._key is not None)
+        if endpoint.budget is not None and endpoint.prices is None:
+            raise BadInput(
+                f"a budget of {endpoint.budget} USD cannot be kept: the price of "
+                f"'{endpoint.model}' is unknown; give its USD per million tokens, in and out"
+            )
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        self.endpoint, self.name, self._store = endpoint, endpoint.model, store
+        self.calls, self.reused, self.shortened = 0, 0, 0
+        self.tokens: Counter[str] = Counter()
+        self._reserved = 0.0
+        self._logprobs = True
+        self._refused: Unscored | None = None
+        self._under_way: dict[str, asyncio.Future[Sent]] = {}
+        self._client: httpx.AsyncClient
+        self._gate = Gate(endpoint.concurrency)
+
+    @property
+    def cost(self) -> float | None:
+        """USD spent by this run; None where the price is unknown."""
+        if self.endpoint.prices is None:
+            return None
+        return self._price(self.tokens["prompt_tokens"], self.tokens["completion_tokens"])
+
+    def distributions(self, questions: Sequence[Question]) -> list[Verdict]:
+        """The answers to all questions, in order."""
+        return self._run([self._distribution(question) for question in questions])
+
+    def texts(self, prompts: Sequence[str]) -> list[str | Unscored]:
+        """Free text after each prompt."""
+        return self._run([self._text(prompt) for prompt in prompts])
+
+    def _run(self, coroutines: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
+        async def all_of_them() -> list[Result]:
+            headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+            proxies = not is_loopback(self.endpoint.url)
+            async with httpx.AsyncClient(
+                headers=headers,
+                follow_redirects=False,
+                trust_env=proxies,
+                timeout=self.endpoint.deadline,
+            ) as client:
+                self._client = client
+                self._gate = Gate(self.endpoint.concurrency)
+                return list(await asyncio.gather(*coroutines))
+
+        return asyncio.run(all_of_them())
+
+    async def _distribution(self, question: Question) -> Verdict:
+        samples, prompt = self.endpoint.samples, question.text()
+        # With several samples the first is drawn like the others, so that it can be one of them.
+        temperature = 1.0 if samples > 1 else 0.0
+        first = await self._reply(prompt, 0, ANSWER_TOKENS, temperature)
+        if isinstance(first, Unscored):
+            return first
+        if found := read_probabilities(first, question.choices):
+            return Distribution(found[0], "logprobs", found[1])
+        rest = await asyncio.gather(
+            *(self._reply(prompt, i, ANSWER_TOKENS, temperature) for i in range(1, samples))
+        )
+        return _frequencies([first, *rest], question.choices)
+
+    async def _text(self, prompt: str) -> str | Unscored:
+        reply = await self._reply(prompt, 0, TEXT_TOKENS, 0.0)
+        return reply if isinstance(reply, Unscored) else reply.content
+
+    async def _reply(
+        self, prompt: str, sample: int, max_tokens: int, temperature: float
+    ) -> Reply | Unscored:
+        """The kept reply, or a new one, which is kept."""
+        parameters = {"max_tokens": max_tokens, "temperature": temperature}
+        key = reply_key(self.name, parameters, prompt, sample)
+        kept = self._store.get(key)
+        if kept is None:
+            body = {
+                "model": self.name,
+                "messages": [{"role": "user", "content": prompt}],
+                **parameters,
+            }
+            reserved = self._price(len(prompt) / CHARACTERS_PER_TOKEN, max_tokens)
+            got = await self._once(key, lambda: self._send(body, key, reserved))
+            return got if isinstance(got, Unscored) else _reply_of(got)
+        self.reused += 1
+        return _reply_of(kept)
+
+    async def _once(self, key: str, send: Callable[[], Coroutine[Any, Any, Sent]]) -> Sent:
+        """Send, unless the same request is under way already; then share its outcome."""
+        if key not in self._under_way:
+            self._under_way[key] = asyncio.ensure_future(send())
+        try:
+            return await self._under_way[key]
+        finally:
+            self._under_way.pop(key, None)
+
+    async def _send(self, body: dict[str, Any], key: str, reserved: float) -> Sent:
+        """Attempts until a reply, a failure that repeating cannot mend, or the deadline."""
+        left = self.endpoint.deadline
+        outcome = Unscored("timeout")
+        for attempt in range(self.endpoint.attempts):
+            async with self._gate:
+                if stop := self._refused or self._over_budget(reserved):
+                    return stop
+                started = time.monotonic()
+                self._reserved += reserved
+                self._store.ask(key)
+                reply, wait = await self._attempt(body, left)
+                self._reserved -= reserved
+                left -= time.monotonic() - started
+                if isinstance(reply, dict):
+                    self._store.answer(key, reply)
+                    self.tokens.update(_usage(reply))
+                    self._gate.speed_up()
+                    return reply
+            outcome = reply
+            if wait is None:
+                break
+            wait = max(wait, self.endpoint.backoff * 2**attempt)
+            if wait >= left or attempt == self.endpoint.attempts - 1:
+                break
+            left -= wait
+            if outcome.reason == "rate_limited":
+                self._gate.slow_down(wait)
+            await asyncio.sleep(wait)
+        return outcome
+
+    async def _attempt(
+        self, body: dict[str, Any], seconds: float
+    ) -> tuple[dict[str, Any] | Unscored, float | None]:
+        """One request: the reply's JSON, or why there is none and after how many seconds to try
+        again (None: never).
+        """
+        extra = {"logprobs": True, "top_logprobs": TOP_LOGPROBS} if self._logprobs else {}
+        self.calls += 1
+        try:
+            async with asyncio.timeout(max(seconds, 0.001)):
+                status, headers, content = await self._post({**body, **extra})
+        except TimeoutError:
+            return Unscored("timeout", f"no whole reply within {seconds:.1f} s"), None
+        except httpx.TransportError as error:
+            return Unscored("connection", f"{type(error).__name__}: {error}"), 0.0
+        if status == 400 and extra:  # an endpoint without log-probabilities; ask without, for good
+            self._logprobs = False
+            return Unscored("http_400", self._shown(content)), 0.0
+        return self._classify(status, headers, content)
+
+    async def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes | None]:
+        """Status, headers and content; the content is None beyond the allowed size."""
+        url = self.endpoint.chat_url
+        async with self._client.stream("POST", url, json=body) as response:
+            content = b""
+            async for piece in response.aiter_bytes():
+                content += piece
+                if len(content) > self.endpoint.max_bytes:
+                    return response.status_code, response.headers, None
+            return response.status_code, response.headers, content
+
+    def _classify(
+        self, status: int, headers: httpx.Headers, content: bytes | None
+    ) -> tuple[dict[str, Any] | Unscored, float | None]:
+        if content is None:
+            return Unscored("too_large", f"over {self.endpoint.max_bytes} bytes"), None
+        if status == 429:
+            return Unscored("rate_limited", "status 429"), retry_after(headers)
+        if status == 408 or status >= 500:
+            return Unscored("server_error", f"status {status}"), retry_after(headers)
+        if status in (401, 403):
+            detail = f"status {status}: set {KEYS[0]} to a key this endpoint accepts"
+            self._refused = Unscored("key_refused", detail)
+            return self._refused, None
+        if 300 <= status < 400:
+            return Unscored("redirect", f"status {status}; redirects are not followed"), None
+        if status != 200:
+            return Unscored(f"http_{status}", self._shown(content)), None
+        return _envelope(content), None
+
+    def _over_budget(self, reserved: float) -> Unscored | None:
+        budget = self.endpoint.budget
+        if budget is None or (self.cost or 0.0) + self._reserved + reserved <= budget:
+            return None
+        return Unscored("budget", f"the budget of {budget} USD is used up")
+
+    def _price(self, prompt_tokens: float, completion_tokens: float) -> float:
+        per_million = self.endpoint.prices or (0.0, 0.0)
+        return (prompt_tokens * per_million[0] + completion_tokens * per_million[1]) / 1e6
+
+    def _shown(self, content: bytes | None) -> str:
+        """The start of an endpoint's message, which may repeat the key it was given."""
+        text = (content or b"")[:200].decode(errors="replace")
+        return text.replace(self._key, "[key]") if self._key else text
+
+
+def _frequencies(replies: Sequence[Reply | Unscored], choices: Sequence[str]) -> Verdict:
+    """The share of each answer among the replies that give one; the first failure if none does."""
+    read = [r if isinstance(r, Unscored) else read_choice(r, choices) for r in replies]
+    answers = [answer for answer in read if isinstance(answer, str)]
+    if not answers:
+        return next(answer for answer in read if isinstance(answer, Unscored))
+    shares = {choice: answers.count(choice) / len(answers) for choice in choices}
+    mode: Mode = "samples" if len(replies) > 1 else "single"
+    return Distribution(shares, mode, len(answers) / len(replies))
+
+
+def _envelope(content: bytes) -> dict[str, Any] | Unscored:
+    """The parts of a chat completion that are kept."""
+    try:
+        body = json.loads(content)
+        choice = body["choices"][0]
+        text = choice["message"].get("content") or choice["message"].get("refusal") or ""
+        kept = {"content": text, "finish_reason": choice.get("finish_reason") or "stop"}
+        listed = (choice.get("logprobs") or {}).get("content") or []
+        tokens = [
+            [t["token"], [[a["token"], a["logprob"]] for a in t.get("top_logprobs") or [t]]]
+            for t in listed
+        ]
+        usage = body.get("usage") or {}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        start = content[:60].decode(errors="replace")
+        return Unscored("not_json", f"not a chat completion: {start!r}")
+    return {**kept, "tokens": tokens, "usage": usage}
+
+
+def _usage(reply: dict[str, Any]) -> dict[str, int]:
+    return {k: v for k, v in reply["usage"].items() if k.endswith("_tokens") and type(v) is int}
+
+
+def _reply_of(kept: dict[str, Any]) -> Reply:
+    tokens = tuple((t, tuple((a, float(p)) for a, p in others)) for t, others in kept["tokens"])
+    return Reply(kept["content"], kept["finish_reason"], tokens)

@@ -1,0 +1,183 @@
+"""Rows judged by several criteria, with the constant-answer baseline and statistics.
+
+headrace judge FILE.jsonl --metric geval --criteria correctness --judge-url URL --judge-model M
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import BadInput
+from cluster.home import subfolder
+from cluster.settings import nearest
+from tasks.scoring.criteria import CRITERIA, Criterion, custom
+from tasks.scoring.endpoint import Endpoint
+from tasks.scoring.geval import evaluation_steps, geval
+from tasks.scoring.judge import JudgeSettings
+from tasks.scoring.judge_client import EndpointJudge
+from tasks.scoring.qag import PARTS, qag
+from tasks.scoring.reply_store import ReplyStore
+from tasks.scoring.rows import Row, Score, constant_rows, read_rows
+from tasks.scoring.statistics import mean_interval
+from tasks.scoring.verdicts import Judge
+
+PART_OF_METRIC = {"qag": "coverage", "summary": "min"}
+METRICS = ("geval", *PART_OF_METRIC)
+ROW_KEYS = ("id", "score", "spread", "mode", "reason")
+
+
+@dataclass
+class Assessment:
+    """All scores of a run, the constant answer's means, and the evaluation steps used."""
+
+    scores: list[Score] = field(default_factory=list)
+    baselines: dict[str, float | None] = field(default_factory=dict)
+    steps: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, name: str, scores: Sequence[Score], constant: Sequence[Score]) -> None:
+        """Take in one criterion."""
+        self.scores.extend(scores)
+        self.baselines[name] = summarise(constant)["mean"]
+
+    def by_criterion(self) -> dict[str, list[Score]]:
+        """Scores by `metric_criterion`."""
+        found: dict[str, list[Score]] = {}
+        for score in self.scores:
+            found.setdefault(f"{score.metric}_{score.criterion}", []).append(score)
+        return found
+
+
+def assess(
+    judge: Judge,
+    rows: Sequence[Row],
+    settings: JudgeSettings,
+    progress: Callable[[float, float, str], None] = lambda done, total, unit: None,
+) -> Assessment:
+    """G-Eval by every criterion of the settings and, if they say so, QAG."""
+    found, total = Assessment(), len(settings.criteria) + settings.qag
+    for done, name in enumerate(settings.criteria):
+        _add_geval(found, judge, rows, CRITERIA[name], settings.scale)
+        progress(done + 1, total, "criteria")
+    if settings.qag:
+        _add_qag(found, judge, rows, settings.questions)
+        progress(total, total, "criteria")
+    return found
+
+
+def judge_file(
+    path: Path,
+    *,
+    metric: str,
+    url: str,
+    model: str,
+    criterion: str = "correctness",
+    steps: Path | None = None,
+    scale: tuple[int, int] = (1, 5),
+    samples: int = 1,
+    questions: int = 3,
+    prices: tuple[float, float] | None = None,
+    budget: float | None = None,
+) -> dict[str, Any]:
+    """Scores of a JSON-lines file by a judge behind an endpoint; resumable.
+
+    `criterion`: a shipped name, or a criterion in words; `steps`: a file, one step a line.
+    `prices`: USD per million tokens, in and out. Returns `scored`, `unscored` {reason: n}, `mean`,
+    95 % `interval`, `bounds` (the mean were all unscored rows worst or best), `baseline` (the
+    constant answer's mean), `rows`, `calls` (requests sent), `reused` (replies kept from before),
+    `cost`.
+    Raises BadInput for an unusable file, metric, URL or budget.
+    """
+    if metric not in METRICS:
+        raise BadInput(f"unknown metric '{metric}'; {nearest(metric, METRICS)}")
+    rows = read_rows(path)
+    store = ReplyStore(subfolder("judge") / "replies.sqlite")
+    judge = EndpointJudge(Endpoint(url, model, samples, prices=prices, budget=budget), store)
+    found = Assessment()
+    if metric == "geval":
+        chosen = CRITERIA.get(criterion) or custom(criterion)
+        _add_geval(found, judge, rows, chosen, scale, _read_steps(steps))
+        name = f"geval_{chosen.name}"
+    else:
+        _add_qag(found, judge, rows, questions)
+        name, scale = f"qag_{PART_OF_METRIC[metric]}", (0, 1)
+    scores = found.by_criterion()[name]
+    return {
+        **summarise(scores, scale),
+        "unscored": dict(Counter(s.reason for s in scores if s.reason)),
+        "baseline": found.baselines[name],
+        "rows": _shown_rows(found, name),
+        "steps": found.steps,
+        "calls": judge.calls,
+        "reused": judge.reused,
+        "cost": judge.cost,
+    }
+
+
+def summarise(scores: Sequence[Score], scale: tuple[int, int] | None = None) -> dict[str, Any]:
+    """`scored`, `mean`, `interval`, mean `spread`, and `bounds` where the scale is given. Means are
+    over the scored rows; None where there are none.
+    """
+    values = [s.score for s in scores if s.score is not None]
+    spreads = [s.spread for s in scores if s.spread is not None]
+    summary: dict[str, Any] = {
+        "scored": len(values),
+        "mean": sum(values) / len(values) if values else None,
+        "interval": list(mean_interval(values)) if values else None,
+        "spread": sum(spreads) / len(spreads) if spreads else None,
+    }
+    if scale:
+        missing = len(scores) - len(values)
+        summary["bounds"] = [(sum(values) + missing * end) / len(scores) for end in scale]
+    return summary
+
+
+def _add_geval(
+    found: Assessment,
+    judge: Judge,
+    rows: Sequence[Row],
+    criterion: Criterion,
+    scale: tuple[int, int],
+    given: tuple[str, ...] = (),
+) -> None:
+    steps, source = (given, "file") if given else evaluation_steps(judge, criterion, scale)
+    found.steps[criterion.name] = {"source": source, "steps": list(steps)}
+    scores = geval(judge, rows, criterion, scale, steps)
+    constant = geval(judge, constant_rows(rows), criterion, scale, steps)
+    found.add(f"geval_{criterion.name}", scores, constant)
+
+
+def _add_qag(found: Assessment, judge: Judge, rows: Sequence[Row], questions: int) -> None:
+    scores = qag(judge, rows, questions)
+    constant = qag(judge, constant_rows(rows), questions)
+    for part in PARTS:
+        found.add(f"qag_{part}", [s[part] for s in scores], [s[part] for s in constant])
+    source = "generated" if judge.writes else "fixed pattern over sentences and names"
+    found.steps["qag"] = {"source": source, "questions": questions}
+
+
+def _shown_rows(found: Assessment, name: str) -> list[dict[str, Any]]:
+    """The rows of one score; those of QAG with all its parts."""
+    by_criterion = found.by_criterion()
+    shown = [
+        {k: v for k, v in vars(score).items() if v is not None or k in ROW_KEYS}
+        for score in by_criterion[name]
+    ]
+    if name.startswith("qag_"):
+        for part in PARTS:
+            for row, score in zip(shown, by_criterion[f"qag_{part}"], strict=True):
+                row[part] = score.score
+    return shown
+
+
+def _read_steps(path: Path | None) -> tuple[str, ...]:
+    if path is None:
+        return ()
+    try:
+        lines = tuple(line.strip() for line in path.read_text().splitlines() if line.strip())
+    except OSError as error:
+        raise BadInput(f"steps file {path} cannot be read: {error}") from error
+    if not lines:
+        raise BadInput(f"steps file {path} is empty; write one evaluation step a line")
+    return lines

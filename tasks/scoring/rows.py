@@ -1,0 +1,93 @@
+"""Rows to judge and scores of rows, as JSON lines keep them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import BadInput
+from tasks.scoring.verdicts import Unscored
+
+CONSTANT_ANSWER = "I do not know."
+
+
+@dataclass(frozen=True)
+class Row:
+    """One answer to judge."""
+
+    id: str
+    input: str
+    prediction: str
+    reference: str | None = None
+    context: str | None = None
+
+    def material(self, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        """(label, text) of those of the named fields that the row has; an empty answer is one."""
+        fields = {**asdict(self), "answer": self.prediction}
+        return tuple((name, fields[name]) for name in names if fields[name] or name == "answer")
+
+
+@dataclass(frozen=True)
+class Score:
+    """One score of one row; `score` is None where `reason` says why. `spread` is the standard
+    deviation of the judge's distribution, None where one reply is all there is.
+    """
+
+    id: str
+    metric: str
+    criterion: str
+    score: float | None = None
+    spread: float | None = None
+    mode: str | None = None
+    reason: str | None = None
+    distribution: dict[str, float] | None = None
+
+    @classmethod
+    def missing(cls, row: Row, metric: str, criterion: str, why: Unscored) -> "Score":
+        """An unscored row."""
+        return cls(row.id, metric, criterion, reason=why.reason)
+
+
+def constant_rows(rows: Sequence[Row]) -> list[Row]:
+    """The same rows, all answered with one answer that says nothing."""
+    return [replace(row, prediction=CONSTANT_ANSWER) for row in rows]
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a JSON-lines file: `id`, `input`, `prediction`, optional `reference`, `context`.
+
+    A missing id becomes the line number. Raises BadInput naming the line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read as UTF-8 text: {error}") from error
+    rows = [_row(path, n, line) for n, line in enumerate(lines, 1) if line.strip()]
+    if not rows:
+        raise BadInput(f"{path} has no rows to judge")
+    if len({row.id for row in rows}) < len(rows):
+        raise BadInput(f"{path} has two rows with the same id; scores are kept by id")
+    return rows
+
+
+def _row(path: Path, number: int, line: str) -> Row:
+    try:
+        fields: Any = json.loads(line)
+    except ValueError as error:
+        raise BadInput(f"{path}, line {number} is not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise BadInput(f"{path}, line {number} is not a JSON object")
+    for name in ("input", "prediction"):
+        if not isinstance(fields.get(name), str):
+            raise BadInput(f"{path}, line {number} has no text in '{name}'")
+    for name in ("reference", "context"):
+        if not isinstance(fields.get(name), str | None):
+            raise BadInput(f"{path}, line {number}: '{name}' is {fields[name]!r}, expected text")
+    return Row(
+        str(fields.get("id", number)),
+        fields["input"],
+        fields["prediction"],
+        fields.get("reference"),
+        fields.get("context"),
+    )

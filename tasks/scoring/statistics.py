@@ -1,0 +1,61 @@
+"""Means with their doubt: bootstrap intervals over rows or over groups of rows."""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+import numpy as np
+
+RESAMPLES = 2000
+LEVEL = 0.95
+Interval = tuple[float, float]
+
+
+def mean_interval(
+    values: Sequence[float], groups: Sequence[Hashable] | None = None, seed: int = 0
+) -> Interval:
+    """The 95 % percentile bootstrap interval of the mean."""
+    data = np.asarray(values, dtype=np.float64)
+    return interval([data[rows].mean() for rows in resamples(len(data), groups, seed)])
+
+
+def statistic_interval(
+    statistic: Callable[[np.ndarray], float],
+    data: np.ndarray,
+    groups: Sequence[Hashable] | None = None,
+    seed: int = 0,
+    count: int = RESAMPLES,
+) -> Interval:
+    """The 95 % percentile bootstrap interval of a statistic of `data`'s rows; resamples for which
+    it is undefined (nan) are left out.
+    """
+    drawn = (statistic(data[rows]) for rows in resamples(len(data), groups, seed, count))
+    return interval([value for value in drawn if not np.isnan(value)])
+
+
+def resamples(
+    rows: int, groups: Sequence[Hashable] | None = None, seed: int = 0, count: int = RESAMPLES
+) -> Iterator[np.ndarray]:
+    """Row numbers of each bootstrap sample. With `groups`, whole groups are drawn together, since
+    rows of one document are not independent. Source: Efron, Bootstrap methods, 1979.
+    """
+    members = _members(rows, groups)
+    random = np.random.default_rng(seed)
+    for _ in range(count):
+        drawn = random.integers(0, len(members), len(members))
+        yield np.concatenate([members[i] for i in drawn])
+
+
+def interval(statistics: Sequence[float]) -> Interval:
+    """The middle 95 % of resampled statistics; (nan, nan) where there are none."""
+    if not len(statistics):
+        return float("nan"), float("nan")
+    low, high = np.quantile(statistics, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def _members(rows: int, groups: Sequence[Hashable] | None) -> list[np.ndarray]:
+    if groups is None:
+        return [np.array([row]) for row in range(rows)]
+    found: dict[Hashable, list[int]] = {}
+    for row, group in enumerate(groups):
+        found.setdefault(group, []).append(row)
+    return [np.array(numbers) for numbers in found.values()]

@@ -1,0 +1,227 @@
+"""A scripted endpoint, a scripted judge, tiny artifacts, and where the reference data is."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.stage import build, stage
+from cluster.store import Artifact, Draft, Store
+from tasks.scoring.verdicts import Distribution, Question, Unscored, Verdict
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def eval_data() -> Path:
+    """The folder of published figures; tests that need it skip without it."""
+    default = ROOT.parent / "shared" / "data"
+    path = Path(os.environ.get("HEADRACE_SHARED_DATA", default)) / "eval"
+    if not path.is_dir():
+        pytest.skip("the shared evaluation data is not on this machine")
+    return path
+
+
+@dataclass
+class Scripted:
+    """One response of the endpoint."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    drip_seconds: float = 0.0
+
+
+@dataclass
+class Server:
+    """A judge endpoint that answers as `script` says, and remembers what it was asked."""
+
+    url: str
+    script: Callable[[dict[str, Any], int], Scripted]
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    authorizations: list[str | None] = field(default_factory=list)
+
+
+def completion(content: str, **more: Any) -> Scripted:
+    """A chat completion with this text."""
+    choice = {"message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 100, "completion_tokens": 2}
+    body = {"choices": [{**choice, **more}], "usage": usage}
+    return Scripted(body=json.dumps(body).encode())
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Server]:
+    server = Server("", lambda body, call: completion("4"))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            server.bodies.append(body)
+            server.authorizations.append(self.headers.get("Authorization"))
+            reply = server.script(body, len(server.bodies) - 1)
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(reply.body)))
+            self.end_headers()
+            step = 1 if reply.drip_seconds else 65536
+            try:
+                for at in range(0, len(reply.body), step):
+                    self.wfile.write(reply.body[at : at + step])
+                    self.wfile.flush()
+                    time.sleep(reply.drip_seconds)
+            except OSError:
+                return  # the client has hung up
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http.daemon_threads = True
+    thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    server.url = f"http://127.0.0.1:{http.server_address[1]}/v1"
+    yield server
+    http.shutdown()
+    http.server_close()
+
+
+class ScriptedJudge:
+    """Answers each question as `answer` says."""
+
+    name, calls, shortened, cost = "scripted", 0, 0, 0.0
+
+    def __init__(
+        self,
+        answer: Callable[[Question], str | dict[str, float] | Unscored],
+        write: Callable[[str], str] | None = None,
+    ) -> None:
+        self._answer, self._write = answer, write
+        self.writes = write is not None
+        self.questions: list[Question] = []
+
+    def distributions(self, questions: Sequence[Question]) -> list[Verdict]:
+        self.questions.extend(questions)
+        return [self._verdict(question) for question in questions]
+
+    def texts(self, prompts: Sequence[str]) -> list[str | Unscored]:
+        assert self._write
+        return [self._write(prompt) for prompt in prompts]
+
+    def _verdict(self, question: Question) -> Verdict:
+        answer = self._answer(question)
+        if isinstance(answer, Unscored):
+            return answer
+        if isinstance(answer, str):
+            answer = {choice: float(choice == answer) for choice in question.choices}
+        return Distribution(answer, "choice")
+
+
+@pytest.fixture(name="completion")
+def completion_fixture() -> Callable[..., Scripted]:
+    return completion
+
+
+@pytest.fixture
+def scripted() -> type[Scripted]:
+    return Scripted
+
+
+@pytest.fixture
+def scripted_judge() -> type[ScriptedJudge]:
+    return ScriptedJudge
+
+
+@dataclass
+class Tiny:
+    """A text of two kinds of line, its tokenizer and shards, and an untrained model of it."""
+
+    store: Store
+    tokenizer: Artifact
+    shards: Artifact
+    model: Artifact
+    instruct: Artifact
+
+
+@stage(version=1, name="redact")
+def lines_of_text(draft: Draft) -> None:
+    """Forty documents that all look alike."""
+    import pyarrow as pa
+
+    from tasks.data.text import TextWriter
+
+    rows = [
+        {
+            "id": f"doc-{i}",
+            "text": f"def add_{i}(left, right):\n    return left + right  # größer {i * i}\n",
+            "source": "tiny",
+            "origin": f"tiny.py:{i}",
+            "license": None,
+        }
+        for i in range(120)
+    ]
+    with TextWriter(draft.path) as writer:
+        writer.write(pa.Table.from_pylist(rows))
+    draft.rows = len(rows)
+
+
+def _model(tokenizer: Artifact, draft: Draft) -> None:
+    import shutil
+
+    import torch
+
+    from model import hub
+    from model.config import from_depth
+    from model.transformer import Transformer
+
+    torch.manual_seed(0)
+    vocab_size = tokenizer.manifest.facts["vocab_size"]
+    hub.save(draft.path, Transformer(from_depth(1, vocab_size=vocab_size, context=128)))
+    shutil.copy(tokenizer.file("tokenizer.json"), draft.path)
+
+
+@stage(version=1, name="pretrain")
+def untrained(tokenizer: Artifact, shards: Artifact, seed: int, draft: Draft) -> None:
+    """A model that has seen twenty samples of text and learnt nothing."""
+    _model(tokenizer, draft)
+    draft.facts = {"context": 32, "seed": seed, "samples_seen": 20}
+
+
+@stage(version=1, name="instruct")
+def untuned(tokenizer: Artifact, draft: Draft) -> None:
+    """The same with held-out instructions."""
+    _model(tokenizer, draft)
+    rows = [
+        {
+            "id": f"row-{i}",
+            "instruction": f"What does add_{i} do?" + " Really?" * 60 * (i == 1),
+            "response": f"It adds left_{i} to right_{i}. It returns the sum.",
+            "context": f"add_{i} adds two numbers.",
+        }
+        for i in range(6)
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (draft.path / "heldout.jsonl").write_text(text)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    from tasks.tokens.shards import ShardSettings, shards
+    from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
+
+    store = Store(tmp_path_factory.mktemp("store"))
+    text = build(lines_of_text, store)
+    vocabulary = TokenizerSettings(vocab_size=300)
+    tokenizer = build(train_tokenizer, store, text=text, settings=vocabulary)
+    split = ShardSettings(heldout_share=0.2)
+    packed = build(shards, store, text=text, tokenizer=tokenizer, settings=split)
+    model = build(untrained, store, tokenizer=tokenizer, shards=packed, seed=3)
+    return Tiny(store, tokenizer, packed, model, build(untuned, store, tokenizer=tokenizer))

@@ -1,0 +1,141 @@
+import gzip
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasks.scoring.agreement import correlation
+from tasks.scoring.replies import Reply, read_choice, read_probabilities
+from tasks.scoring.verdicts import Unscored
+
+SCALE = ("1", "2", "3", "4", "5")
+
+
+@pytest.mark.parametrize(
+    ("content", "answer"),
+    [
+        ("4", "4"),
+        (" 4\n", "4"),
+        ("4.", "4"),
+        ("4.0", "4"),
+        ("**4**", "4"),
+        ("Score: 4", "4"),
+        ("- Coherence: 4", "4"),
+        ("4\n\nBecause the answer is to the point.", "4"),
+        ('{"score": 4}', "4"),
+        ('```json\n{"reason": "5 facts of 5", "score": 4}\n```', "4"),
+        ('My verdict is {"score": "4"}', "4"),
+    ],
+)
+def test_an_allowed_answer_is_read(content: str, answer: str) -> None:
+    assert read_choice(Reply(content), SCALE) == answer
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "no_answer"),
+        ("8/10", "fraction"),
+        ("4 out of 5", "fraction"),
+        ("11", "out_of_range"),
+        ("-1", "out_of_range"),
+        ("3.5", "out_of_range"),
+        ("NaN", "not_a_number"),
+        ('{"score": NaN}', "not_a_number"),
+        ('{"score": null}', "not_a_number"),
+        ('{"score": 9}', "out_of_range"),
+        ('{"score": true}', "unparsable"),
+        ('{"score": 4', "unparsable"),
+        ('{"score": 4} {"score": 5}', "ambiguous"),
+        ('{"rating": 4}', "unparsable"),
+        ("I'm sorry, I can't rate this.", "refusal"),
+        ("Das ist gut.", "unparsable"),
+        ("The answer is neither 4 nor 5", "unparsable"),
+    ],
+)
+def test_everything_else_is_unscored_with_its_reason(content: str, reason: str) -> None:
+    read = read_choice(Reply(content), SCALE)
+    assert isinstance(read, Unscored)
+    assert read.reason == reason
+
+
+def test_a_reply_that_was_cut_off_says_so() -> None:
+    read = read_choice(Reply("Let me think about", finish_reason="length"), SCALE)
+    assert isinstance(read, Unscored)
+    assert read.reason == "truncated"
+
+
+def test_probabilities_are_of_allowed_answers_in_any_spelling() -> None:
+    tokens = (("4", (("4", math.log(0.5)), (" 4", math.log(0.1)), ("5", math.log(0.2)),
+                     ("9", math.log(0.1)), ("Well", math.log(0.1)))),)  # fmt: skip
+    found = read_probabilities(Reply("4", tokens=tokens), SCALE)
+    assert found is not None
+    probabilities, mass = found
+    assert mass == pytest.approx(0.8)
+    assert probabilities["4"] == pytest.approx(0.75)
+    assert probabilities["5"] == pytest.approx(0.25)
+    assert probabilities["1"] == 0
+
+
+def test_the_rated_field_counts_not_a_number_in_the_explanation() -> None:
+    sure = math.log(1.0)
+    tokens = (
+        ('{"reason": "', (('{"reason": "', sure),)),
+        ("5", (("5", sure),)),
+        (' facts", "score": ', ((' facts", "score": ', sure),)),
+        ("2", (("2", math.log(0.6)), ("3", math.log(0.4)))),
+        ("}", (("}", sure),)),
+    )
+    reply = Reply("".join(text for text, _ in tokens), tokens=tokens)
+    found = read_probabilities(reply, SCALE)
+    assert found is not None
+    assert found[0] == pytest.approx({"1": 0, "2": 0.6, "3": 0.4, "4": 0, "5": 0})
+
+
+def test_an_answer_of_two_tokens_is_followed_to_its_end() -> None:
+    ten = tuple(str(n) for n in range(11))
+    tokens = (
+        ("1", (("1", math.log(0.7)), ("9", math.log(0.3)))),
+        ("0", (("0", math.log(0.6)), ("", math.log(0.1)), ("\n", math.log(0.3)))),
+    )
+    found = read_probabilities(Reply("10", tokens=tokens), ten)
+    assert found is not None
+    probabilities, mass = found
+    assert mass == pytest.approx(1.0)
+    assert probabilities["10"] == pytest.approx(0.42)
+    assert probabilities["1"] == pytest.approx(0.28)
+    assert probabilities["9"] == pytest.approx(0.3)
+
+
+def test_the_start_of_a_word_counts_for_the_only_answer_it_begins() -> None:
+    tokens = (("yes", (("yes", math.log(0.5)), ("id", math.log(0.25)), ("No", math.log(0.25)))),)
+    found = read_probabilities(Reply("yes", tokens=tokens), ("yes", "no", "idk"))
+    assert found is not None
+    assert found[0] == pytest.approx({"yes": 0.5, "no": 0.25, "idk": 0.25})
+
+
+def test_without_log_probabilities_there_is_no_distribution() -> None:
+    assert read_probabilities(Reply("4"), SCALE) is None
+
+
+def test_published_replies_give_the_published_agreement(eval_data: Path) -> None:
+    """360 dialogue responses, 20 stored replies each: the mean of 20 against people."""
+    folder = eval_data / "topical_chat"
+    items = json.loads(gzip.decompress((folder / "topical_chat_360.json.gz").read_bytes()))
+    stored = folder / "chatgpt_0613_n20_naturalness_coherence.jsonl.gz"
+    rows = [json.loads(line) for line in gzip.decompress(stored.read_bytes()).splitlines()]
+    scores, humans, unread = [], [], 0
+    for row in rows:
+        if (row["prompt_variant"], row["attribute"]) != ("geval", "coherence"):
+            continue
+        read = [read_choice(Reply(text), ("1", "2", "3")) for text in row["responses"]]
+        ratings = [int(rating) for rating in read if isinstance(rating, str)]
+        unread += len(read) - len(ratings)
+        scores.append(sum(ratings) / len(ratings))
+        humans.append(items[row["idx"]]["scores"]["coherence"])
+    assert (len(scores), unread) == (359, 5)
+    found = np.array([scores, humans]).T
+    assert correlation("pearson", found) == pytest.approx(0.468, abs=0.002)
+    assert correlation("spearman", found) == pytest.approx(0.466, abs=0.002)
