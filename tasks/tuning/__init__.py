@@ -1,0 +1,1 @@
+"""Fine-tuning of a pretrained model: classification and instruction tuning."""

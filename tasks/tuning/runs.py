@@ -1,0 +1,70 @@
+"""What both tuning stages do alike: describe the training job, keep its history, save the model."""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster.store import Draft, Ledger
+from tasks.tokens.encoder import FILE
+from tasks.training.job import METRICS, Program, TrainJob
+from tasks.training.settings import TrainSettings
+from tasks.training.telemetry import read_rows, thin
+from tasks.tuning.chat import write_tokenizer_config
+
+if TYPE_CHECKING:
+    from model.transformer import Transformer
+    from tasks.tokens.encoder import Encoder
+
+HISTORY = ("step", "loss", "lr")
+
+
+def tuning_job(
+    build: Callable[[], Program],
+    steps: int,
+    batch_samples: int,
+    settings: TrainSettings,
+    seed: int,
+    draft: Draft,
+) -> TrainJob:
+    """The job of a tuning stage."""
+    return TrainJob(
+        build=build,
+        steps=steps,
+        batch_samples=batch_samples,
+        scratch=draft.scratch,
+        optimizer=settings.optimizer,
+        precision=settings.precision,
+        seed=seed,
+        tracker=draft.tracker,
+        on_progress=draft.progress,
+    )
+
+
+def keep_ledger(draft: Draft, rows: int, rejects: Counter[str]) -> None:
+    """Rows used, and rows set aside by reason."""
+    draft.rows = rows
+    draft.ledger = Ledger.model_validate(
+        {"in": rows + rejects.total(), "out": rows, "rejects": dict(sorted(rejects.items()))}
+    )
+
+
+def write_history(draft: Draft) -> None:
+    """Copy the training's `metrics.jsonl` into the artifact, and a thinned part into the facts."""
+    rows = list(read_rows(draft.scratch / METRICS))
+    shutil.copyfile(draft.scratch / METRICS, draft.path / METRICS)
+    draft.tokens = rows[-1]["tokens"]
+    draft.facts["history"] = thin(rows, HISTORY)
+
+
+def save_model(
+    folder: Path, network: "Transformer", base: Path, encoder: "Encoder", **extra: Any
+) -> None:
+    """A model folder with the tokenizer of `base`, the chat template and `extra` config keys."""
+    from model import hub
+
+    ids = {"bos_token_id": encoder.eod, "eos_token_id": encoder.eod, "pad_token_id": encoder.pad}
+    hub.save(folder, network, {**ids, **extra})
+    shutil.copyfile(base / FILE, folder / FILE)
+    write_tokenizer_config(folder, network.config.context)

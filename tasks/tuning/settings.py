@@ -1,0 +1,40 @@
+"""Settings of the tuning stages."""
+
+from pydantic import Field
+
+from tasks.training.settings import OptimizerSettings, TrainSettings
+
+
+class ClassifySettings(TrainSettings):
+    """Fine-tuning to name the class of a text."""
+
+    optimizer: OptimizerSettings = OptimizerSettings(learning_rate=1e-3, schedule="linear")
+    data: str = Field(
+        "python://stdlib", description="the embedded corpus, or a .jsonl file (also compressed)"
+    )
+    heldout: str | None = Field(
+        None, description="a .jsonl file to measure on; null holds out a share of `data`"
+    )
+    text: str = Field("text", description="the field of a .jsonl row that holds the text")
+    label: str = Field("label", description="the field of a .jsonl row that holds the class")
+    classes: int = Field(4, ge=2, description="embedded corpus: packages to tell apart")
+    rows_per_class: int = Field(400, ge=2, description="embedded corpus: snippets of each package")
+    heldout_share: float = Field(0.25, gt=0, lt=1, description="share of rows measured on")
+    length: int = Field(96, ge=1, description="tokens of a row at most; longer texts are cut")
+    epochs: float = Field(2.0, gt=0, description="passes over the training rows")
+    batch_rows: int = Field(16, ge=1, description="rows of one optimizer step")
+
+
+class InstructSettings(TrainSettings):
+    """Instruction tuning: answers are learned, prompts are read."""
+
+    optimizer: OptimizerSettings = OptimizerSettings(learning_rate=2e-3, schedule="cosine")
+    data: str = Field(
+        "python://stdlib", description="the embedded corpus, or a .jsonl file (also compressed)"
+    )
+    heldout: str | None = Field(
+        None, description="a .jsonl file to measure on; null holds out a share of `data`"
+    )
+    heldout_share: float = Field(0.05, gt=0, lt=1, description="share of rows measured on")
+    tokens: int = Field(150_000, ge=1, description="training tokens, prompts and padding included")
+    batch_tokens: int = Field(1_024, ge=1, description="tokens of one optimizer step")

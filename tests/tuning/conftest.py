@@ -1,0 +1,47 @@
+"""A toy pretrained model: a model folder as an artifact, with a tokenizer of 300 tokens."""
+
+import pytest
+
+from cluster.stage import build, stage
+from cluster.store import Artifact, Draft, Store
+from tasks.tokens.encoder import Encoder, load
+from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
+from tests.tokens.conftest import PROSE, write_text
+
+CONTEXT = 64
+
+
+@stage(version=1)
+def toy_model(tokenizer: Artifact, seed: int, draft: Draft) -> None:
+    """Random weights; nothing is trained."""
+    import shutil
+
+    import torch
+
+    from model import hub
+    from model.config import from_depth
+    from model.transformer import Transformer
+
+    torch.manual_seed(seed)
+    vocab_size = load(tokenizer).vocab_size
+    config = from_depth(2, vocab_size=vocab_size, context=CONTEXT, width=32, heads=2)
+    hub.save(draft.path, Transformer(config))
+    shutil.copyfile(tokenizer.file("tokenizer.json"), draft.path / "tokenizer.json")
+
+
+@pytest.fixture(scope="session")
+def tuning_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(tmp_path_factory.mktemp("tuning"))
+
+
+@pytest.fixture(scope="session")
+def base(tuning_store: Store) -> Artifact:
+    text = build(write_text, tuning_store, texts=PROSE[:3])
+    settings = TokenizerSettings(vocab_size=300)
+    tokenizer = build(train_tokenizer, tuning_store, text=text, settings=settings)
+    return build(toy_model, tuning_store, tokenizer=tokenizer, seed=0)
+
+
+@pytest.fixture(scope="session")
+def encoder(base: Artifact) -> Encoder:
+    return load(base)

@@ -1,0 +1,147 @@
+"""Stage `classify`: batches, the split, and a tiny fine-tuning end to end."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cluster.errors import BadInput
+from cluster.stage import build
+from cluster.store import Artifact, Store
+from tasks.generation import load_model
+from tasks.tokens.encoder import Encoder
+from tasks.training.settings import OptimizerSettings
+from tasks.tuning.classifier import batch_of, encode
+from tasks.tuning.classify import classify
+from tasks.tuning.rows import Snippet
+from tasks.tuning.settings import ClassifySettings
+from tasks.tuning.sources import labelled_rows
+
+WORDS = {"sea": ["boat", "wave", "fish", "salt"], "sky": ["bird", "cloud", "star", "wind"]}
+
+
+def text(label: str, number: int) -> str:
+    draw = random.Random(f"{label}{number}")
+    return " ".join(draw.choices(WORDS[label], k=4)) + f" {number}"
+
+
+ROWS = [{"text": text(label, i), "label": label} for label in WORDS for i in range(60)]
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def settings(data: str, **changes: Any) -> ClassifySettings:
+    optimizer = OptimizerSettings(learning_rate=1e-2)
+    return ClassifySettings(
+        data=data, optimizer=optimizer, **{"epochs": 6, "length": 24, "batch_rows": 12, **changes}
+    )
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write(tmp_path_factory.mktemp("rows") / "rows.jsonl", [*ROWS, ROWS[0]])
+
+
+@pytest.fixture(scope="module")
+def tuned(base: Artifact, tuning_store: Store, data: str) -> Artifact:
+    return build(classify, tuning_store, model=base, settings=settings(data), seed=0)
+
+
+def test_it_learns_what_words_tell(tuned: Artifact) -> None:
+    metrics, history = tuned.manifest.metrics, tuned.manifest.facts["history"]
+    assert metrics["accuracy_majority"] == 0.5
+    assert metrics["accuracy_low"] > 0.5
+    assert metrics["accuracy"] >= 0.9
+    assert metrics["macro_f1"] >= 0.9
+    assert history[0]["loss"] == pytest.approx(np.log(2), abs=1e-4)  # a head of zeros
+    assert history[-1]["loss"] < 0.5 * history[0]["loss"]
+
+
+def test_counts_agree(tuned: Artifact) -> None:
+    facts, ledger = tuned.manifest.facts, tuned.manifest.ledger
+    assert ledger is not None
+    assert (ledger.rows_in, ledger.rows_out, ledger.rejects) == (121, 120, {"repeated_text": 1})
+    assert facts["labels"] == ["sea", "sky"]
+    assert facts["rows_per_class"] == {"sea": 45, "sky": 45}
+    assert sum(map(sum, facts["confusion"])) == tuned.manifest.metrics["rows"] == 30
+    right = facts["confusion"][0][0] + facts["confusion"][1][1]
+    assert right / 30 == tuned.manifest.metrics["accuracy"]
+
+
+def test_predictions_are_kept_beside_their_rows(tuned: Artifact) -> None:
+    rows = [json.loads(line) for line in tuned.file("predictions.jsonl").read_text().splitlines()]
+    right = sum(row["label"] == row["prediction"] for row in rows)
+    assert right / len(rows) == tuned.manifest.metrics["accuracy"]
+
+
+def test_the_folder_is_a_model_with_named_classes(tuned: Artifact) -> None:
+    network, _ = load_model(tuned.path)
+    assert network.config.width == 32
+    assert tuned.read_json("config.json")["id2label"] == {"0": "sea", "1": "sky"}
+
+
+def test_the_same_seed_gives_the_same_bits(
+    base: Artifact, tuned: Artifact, tmp_path: Path, data: str
+) -> None:
+    again = build(classify, Store(tmp_path), model=base, settings=settings(data), seed=0)
+    for name in ("model.safetensors", "classifier/head.safetensors", "predictions.jsonl"):
+        assert again.manifest.files[name] == tuned.manifest.files[name]
+
+
+def test_batches_are_as_long_as_their_longest_text() -> None:
+    batch = batch_of(np.array([[5, 6, 7, 1, 1], [8, 1, 1, 1, 1]]), pad=1)
+    assert batch["inputs"].tolist() == [[5, 6, 7], [8, 1, 1]]
+    assert batch["documents"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert batch["positions"].tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_long_texts_are_cut_and_counted(encoder: Encoder) -> None:
+    rows = [Snippet("boat", "sea", "a"), Snippet("boat " * 40, "sea", "b")]
+    inputs, cut = encode(encoder, rows, 8)
+    assert cut == 1
+    assert inputs.shape == (2, 8)
+    assert encoder.pad not in inputs[1]
+    assert inputs[0].tolist() == encoder.encode("boat") + [encoder.pad] * (
+        8 - len(encoder.encode("boat"))
+    )
+
+
+def test_no_file_of_the_embedded_corpus_is_on_both_sides() -> None:
+    train, heldout, rejects = labelled_rows(ClassifySettings())
+    assert not rejects
+    assert not {row.group for row in train} & {row.group for row in heldout}
+    assert not {row.text for row in train} & {row.text for row in heldout}
+    assert {row.label for row in train} == {row.label for row in heldout}
+    assert len({row.label for row in train}) == 4
+    assert labelled_rows(ClassifySettings())[1] == heldout
+
+
+def test_one_class_is_refused(tmp_path: Path) -> None:
+    data = write(tmp_path / "rows.jsonl", ROWS[:60])
+    with pytest.raises(BadInput, match=r"leaves 45 training rows of 1 class\(es\)"):
+        labelled_rows(settings(data))
+
+
+def test_a_class_only_held_out_rows_have_is_refused(tmp_path: Path, data: str) -> None:
+    heldout = write(tmp_path / "heldout.jsonl", [{"text": "a stone", "label": "earth"}])
+    with pytest.raises(BadInput, match="classes no training row has: earth"):
+        labelled_rows(settings(data, heldout=heldout))
+
+
+def test_held_out_texts_leave_the_training_rows(tmp_path: Path, data: str) -> None:
+    heldout = write(tmp_path / "heldout.jsonl", ROWS[:10])
+    train, measured, rejects = labelled_rows(settings(data, heldout=heldout))
+    assert (len(train), len(measured)) == (110, 10)
+    assert rejects == {"repeated_text": 1, "also_held_out": 10}
+
+
+def test_data_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.txt").write_text("no rows")
+    with pytest.raises(BadInput, match=r"is not one \.jsonl file"):
+        labelled_rows(settings(str(tmp_path / "rows.txt")))

@@ -1,0 +1,56 @@
+"""Text from a model folder: every decoding, the same each time; folders that are not models."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.errors import BadInput
+from cluster.store import Artifact
+from tasks.generation import GenerationSettings, generate_text, load_model, most_typical
+from tasks.tokens.encoder import Encoder
+
+
+def made(base: Artifact, prompt: str = "def f(", **settings: Any) -> dict[str, Any]:
+    return generate_text(base.path, prompt, GenerationSettings(max_tokens=8, **settings))
+
+
+@pytest.mark.parametrize("decoding", ["greedy", "sample", "beam", "mbr"])
+def test_text_is_what_the_tokens_spell(base: Artifact, encoder: Encoder, decoding: str) -> None:
+    found = made(base, decoding=decoding, seed=3)
+    assert 0 < len(found["tokens"]) <= 8
+    assert encoder.eod not in found["tokens"]
+    assert found["text"] == encoder.decode(found["tokens"])
+    assert found == made(base, decoding=decoding, seed=3)
+
+
+def test_seeds_differ_and_temperature_zero_is_greedy(base: Artifact) -> None:
+    assert made(base, decoding="sample", seed=0) != made(base, decoding="sample", seed=1)
+    assert made(base, decoding="sample", temperature=0) == made(base)
+    assert made(base, decoding="sample", top_k=1) == made(base)
+
+
+def test_one_beam_is_greedy(base: Artifact) -> None:
+    assert made(base, decoding="beam", num_beams=1) == made(base)
+
+
+def test_an_empty_prompt_starts_a_document(base: Artifact) -> None:
+    assert made(base, prompt="")["tokens"]
+
+
+def test_the_most_typical_text_is_the_one_most_like_the_others() -> None:
+    assert most_typical(["no such thing", "the blue boat", "the blue coat", "the blue boat"]) == 1
+    assert most_typical(["same", "same", "other"]) == 0
+
+
+def test_what_a_folder_lacks_is_named(base: Artifact, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"has no config\.json, model\.safetensors, tokenizer\.json"):
+        load_model(tmp_path)
+    (tmp_path / "config.json").write_bytes((base.path / "config.json").read_bytes())
+    with pytest.raises(BadInput, match=r"it has no model\.safetensors, tokenizer\.json"):
+        load_model(tmp_path)
+
+
+def test_more_tokens_than_the_context_are_refused(base: Artifact) -> None:
+    with pytest.raises(BadInput, match="max_tokens is 64; it must be 1 to 63"):
+        generate_text(base.path, "x", GenerationSettings(max_tokens=64))
