@@ -1,13 +1,34 @@
-"""Tracking of training stages: parameters, metrics per step, inputs, the model by reference."""
+"""Tracking of runs: parameters, metrics per step, inputs, the model by reference.
 
-from collections.abc import Mapping, Sequence
+Whoever trains only appends lines to a journal in `$HEADRACE_HOME/tracking`, which takes no time,
+needs no MLflow in the process and cannot fail for want of a server. `cluster.mlflow_sender` sends
+the lines on. A journal is also the memory of a stage that was killed: the next attempt goes on in
+it, so the same tracked run goes on and no step is told twice.
+"""
+
+import json
+import logging
+import math
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
+from pathlib import Path
 from typing import Any, Protocol
+
+from cluster.home import subfolder
+
+LONGEST_VALUE = 500
+log = logging.getLogger("headrace.tracking")
 
 
 class Tracker(Protocol):
     """What a training stage may tell the tracking store; must never raise into training."""
 
-    run_id: str | None
+    @property
+    def run_id(self) -> str | None:
+        """The id of the tracked run, when it is known already."""
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Log parameters once."""
@@ -17,6 +38,12 @@ class Tracker(Protocol):
 
     def datasets(self, inputs: Mapping[str, Any]) -> None:
         """Log the input artifacts by name."""
+
+    def model(self, path: Path) -> None:
+        """Log a model folder by reference."""
+
+    def close(self, status: str = "FINISHED") -> None:
+        """End the tracked run: FINISHED, FAILED or KILLED."""
 
 
 class NullTracker:
@@ -32,3 +59,145 @@ class NullTracker:
 
     def datasets(self, inputs: Mapping[str, Any]) -> None:
         """Do nothing."""
+
+    def model(self, path: Path) -> None:
+        """Do nothing."""
+
+    def close(self, status: str = "FINISHED") -> None:
+        """Do nothing."""
+
+
+class JournalTracker:
+    """A tracker that appends to a journal; `key` names what is tracked, now and after a kill."""
+
+    def __init__(self, key: str, about: Mapping[str, Any]):
+        self.path = _current(subfolder("tracking"), re.sub(r"[^\w.-]", "_", key))
+        mend(self.path)
+        self._last_step = last_step(self.path)
+        append(self.path, {"start": dict(about)})
+
+    @property
+    def run_id(self) -> str | None:
+        """The MLflow run's id, as soon as the first lines are sent."""
+        return sent(self.path).get("run_id")
+
+    def params(self, values: Mapping[str, Any]) -> None:
+        """Log parameters, nested ones by dotted names; long values are cut."""
+        append(self.path, {"params": {key: _short(value) for key, value in flatten(values)}})
+
+    def metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
+        """Log rows of figures. Rows up to the last step logged are those of an earlier attempt."""
+        new = [_numbers(row) for row in rows if row["step"] > self._last_step]
+        if new:
+            append(self.path, {"rows": new})
+            self._last_step = new[-1]["step"]
+
+    def datasets(self, inputs: Mapping[str, Any]) -> None:
+        """Log input artifacts: name, fingerprint and path of each."""
+        flat = ((key, one) for key, value in inputs.items() for one in _as_list(value))
+        found = [
+            {"use": key, "name": a.name, "digest": a.fingerprint[:32], "source": str(a.path)}
+            for key, a in flat
+        ]
+        append(self.path, {"inputs": found})
+
+    def model(self, path: Path) -> None:
+        """Log a model folder by reference; nothing is copied."""
+        append(self.path, {"model": str(path)})
+
+    def close(self, status: str = "FINISHED") -> None:
+        """End the run. One that did not finish goes on when its stage is tried again."""
+        append(self.path, {"end": status})
+
+
+def append(path: Path, event: Mapping[str, Any]) -> None:
+    """Add a line to a journal; a full disk must not end a training that could go on."""
+    line = json.dumps({"time": int(time.time() * 1000), **event}, default=str) + "\n"
+    try:
+        with path.open("a") as file:
+            file.write(line)
+    except OSError as error:
+        log.warning("not tracked, %s: %s", error, line[:LONGEST_VALUE])
+
+
+def events(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
+    """The whole lines of a journal from a byte offset on, each with the offset behind it."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            offset += len(line)
+            yield json.loads(line), offset
+
+
+def last_step(path: Path) -> float:
+    """The last step a journal knows of; minus infinity when there is none."""
+    if not path.exists():
+        return -math.inf
+    steps = (row["step"] for event, _ in events(path) for row in event.get("rows", ()))
+    return max(steps, default=-math.inf)
+
+
+def ended(path: Path) -> str | None:
+    """The status a journal ends with; None when it goes on."""
+    status = None
+    for event, _ in events(path):
+        status = event.get("end")
+    return status
+
+
+def begun(path: Path) -> dict[str, Any]:
+    """What a journal says about its newest attempt: `name`, `parent`, `tags`, ..."""
+    about: dict[str, Any] = {}
+    for event, _ in events(path):
+        about = event.get("start", about)
+    return about
+
+
+def sent(path: Path) -> dict[str, Any]:
+    """What the sender remembers of a journal: `offset`, `run_id`, `experiment_id`."""
+    try:
+        found: dict[str, Any] = json.loads(path.with_suffix(".sent").read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested mappings as pairs of dotted name and value."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _current(folder: Path, key: str) -> Path:
+    """The journal to go on with: the newest of this key, or a new one when that has finished."""
+    number = len(list(folder.glob(f"{key}.*.jsonl")))
+    newest = folder / f"{key}.{number}.jsonl"
+    if number and ended(newest) != "FINISHED":
+        return newest
+    return folder / f"{key}.{number + 1}.jsonl"
+
+
+def mend(path: Path) -> None:
+    """Cut off the half line that a killed process may have left."""
+    if path.exists():
+        whole = path.read_bytes().rfind(b"\n") + 1
+        os.truncate(path, whole)
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of a row as plain floats, whatever library they come from."""
+    return {key: float(value) for key, value in row.items() if isinstance(value, Real)}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"

@@ -1,0 +1,98 @@
+"""Scheduled runs: a Prefect deployment on the work pool `headrace`, and the worker that runs it."""
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from cluster.environment import worker_variables
+from cluster.prefect_server import client
+from cluster.services import WORK_POOL, start_worker, up
+
+if TYPE_CHECKING:
+    from prefect import Flow
+
+SCHEDULER_SECONDS = 15.0
+
+
+def deploy(
+    flow: "Flow[..., Any]",
+    *,
+    entrypoint: str,
+    name: str,
+    cron: str | None = None,
+    interval: float | None = None,
+    parameters: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Create or replace a deployment and see to it that a worker runs it.
+
+    `entrypoint` is the flow's module path (`flows.pipeline.pipeline`); its runs are processes with
+    this Python and this home. The schedule is `cron` or an `interval` in seconds.
+    Returns `deployment` (flow name/name) and `next_run` (ISO time, UTC).
+    """
+    up()
+    _create_work_pool()
+    deployment = _deployment(flow, name, cron, interval, parameters or {})
+    deployment.entrypoint = entrypoint
+    deployment_id = str(deployment.apply(work_pool_name=WORK_POOL))
+    start_worker()
+    return {"deployment": f"{flow.name}/{name}", "next_run": _next_run(deployment_id)}
+
+
+def _deployment(
+    flow: "Flow[..., Any]",
+    name: str,
+    cron: str | None,
+    interval: float | None,
+    parameters: dict[str, Any],
+) -> Any:
+    from prefect.deployments.runner import EntrypointType, RunnerDeployment
+
+    return RunnerDeployment.from_flow(
+        flow,
+        name,
+        cron=cron,
+        interval=interval,
+        parameters=parameters,
+        work_pool_name=WORK_POOL,
+        job_variables={"env": _job_variables()},
+        entrypoint_type=EntrypointType.MODULE_PATH,
+    )
+
+
+def _job_variables() -> dict[str, str]:
+    """What a run's process needs; secrets and the server's address are its worker's own."""
+    private = ("PREFECT_API_", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "HF_TOKEN")
+    passed = worker_variables() | {"PYTHONPATH": os.pathsep.join(_import_paths())}
+    return {k: v for k, v in passed.items() if not k.startswith(private)}
+
+
+def _import_paths() -> list[str]:
+    """Where this process finds Headrace when it is not installed, and what the user has set."""
+    from pathlib import Path
+
+    own = str(Path(__file__).parents[1])
+    return [own, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+
+
+def _create_work_pool() -> None:
+    with client() as server:
+        reply = server.post("/work_pools/", json={"name": WORK_POOL, "type": "process"})
+        if reply.status_code != 409:  # 409: it is there already
+            reply.raise_for_status()
+
+
+def _next_run(deployment_id: str) -> str | None:
+    """When the deployment runs next; the server schedules new ones within seconds."""
+    wanted = {
+        "deployments": {"id": {"any_": [deployment_id]}},
+        "flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}},
+        "sort": "EXPECTED_START_TIME_ASC",
+        "limit": 1,
+    }
+    deadline = time.monotonic() + SCHEDULER_SECONDS
+    with client() as server:
+        while time.monotonic() < deadline:
+            if runs := server.post("/flow_runs/filter", json=wanted).raise_for_status().json():
+                return str(runs[0]["expected_start_time"])
+            time.sleep(0.3)
+    return None

@@ -1,0 +1,127 @@
+"""Environment variables that must be set before Prefect, Ray, MLflow or DeepSpeed are imported.
+
+These libraries read their settings when they are imported or started: `prepare` comes first in
+every process that Headrace starts by hand. What the user has set stays as it is, except where a
+value would make a run start services of its own.
+"""
+
+import logging
+import os
+import secrets
+from pathlib import Path
+
+from cluster.home import home, subfolder
+
+TELEMETRY_OFF = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+QUIET = {
+    # The console shows warnings; the Prefect API gets what `headrace.*` logs from INFO on.
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "headrace",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "GIT_PYTHON_REFRESH": "quiet",
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+BEHAVIOUR = {
+    # A process that cannot reach the server fails instead of starting a private one.
+    "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
+    # Ray would otherwise start each worker through `uv run`, in a fresh environment.
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
+    # An unreachable tracking server must not hold up training; rows are kept and sent later.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    "OMP_NUM_THREADS": "1",
+}
+PASSED_PREFIXES = ("HEADRACE_", "PREFECT_", "MLFLOW_", "HF_")
+PASSED_NAMES = (*TELEMETRY_OFF, *QUIET, *BEHAVIOUR)
+
+_ours: dict[str, str] = {}
+
+
+def prepare() -> None:
+    """Set all variables for this process and its children; call it before the heavy imports."""
+    for name, value in (TELEMETRY_OFF | QUIET | BEHAVIOUR).items():
+        default(name, value)
+    default("HEADRACE_HOME", str(home()))
+    default("PREFECT_HOME", str(subfolder("prefect")))
+    default("MLFLOW_TRACKING_URI", f"sqlite:///{subfolder('mlflow') / 'mlflow.db'}")
+    if not has_gpu():
+        default("DS_ACCELERATOR", "cpu")
+    log_from_info()
+    if not os.environ.get("RAY_ADDRESS"):
+        default("RAY_AUTH_MODE", "token")
+        default("RAY_AUTH_TOKEN_PATH", str(_ray_token()))
+
+
+def log_from_info() -> None:
+    """Let what `headrace.*` logs from INFO on reach the handlers; Ray calls it in each worker."""
+    logging.getLogger("headrace").setLevel(logging.INFO)
+
+
+def default(name: str, value: str) -> None:
+    """Set a variable unless the user has; what Headrace set before is replaced."""
+    if given(name) is None:
+        put(name, value)
+
+
+def put(name: str, value: str) -> None:
+    """Set a variable and remember that it is not the user's."""
+    os.environ[name] = _ours[name] = value
+
+
+def given(name: str) -> str | None:
+    """The user's value of a variable: None when unset, empty or set by Headrace in this process."""
+    value = os.environ.get(name)
+    return None if not value or value == _ours.get(name) else value
+
+
+def forget(name: str) -> None:
+    """Unset a variable that Headrace set; the user's own value stays."""
+    if given(name) is None:
+        os.environ.pop(name, None)
+
+
+def worker_variables() -> dict[str, str]:
+    """What a Ray worker needs to act like the driver, for `runtime_env["env_vars"]`."""
+    passed = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(PASSED_PREFIXES) or name in PASSED_NAMES
+    }
+    # Workers of another cluster may have GPUs where the driver has none.
+    if not os.environ.get("RAY_ADDRESS") and "DS_ACCELERATOR" in os.environ:
+        passed["DS_ACCELERATOR"] = os.environ["DS_ACCELERATOR"]
+    return passed | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def has_gpu() -> bool:
+    """Whether an NVIDIA device is visible to this process, told without importing torch."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def _ray_token() -> Path:
+    """The private token of local Ray sessions; Ray itself would leave it readable by all."""
+    path = home() / "ray_token"
+    if not path.exists():
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_hex(32))
+        try:
+            os.link(temporary, path)  # the first of several processes wins
+        except FileExistsError:
+            pass
+        finally:
+            temporary.unlink()
+    return path

@@ -1,0 +1,179 @@
+"""Sends the journals of `cluster.tracking` to MLflow; runs inside the background MLflow process.
+
+Sending may stop anywhere and start again: what was sent is remembered by byte offset, and MLflow
+takes the same figure of the same moment twice without keeping it twice.
+"""
+
+import json
+import logging
+import math
+import re
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mlflow.entities import (
+    Dataset,
+    DatasetInput,
+    InputTag,
+    Metric,
+    Param,
+    RunTag,
+)
+from mlflow.tracking import MlflowClient
+
+from cluster.tracking import ended, events, sent
+
+BATCH, RETRY_SECONDS = 1000, 10.0
+KEEP_SECONDS = 7 * 86400
+log = logging.getLogger("headrace.tracking")
+
+
+class Sender:
+    """Sends all journals of a folder to one tracking store."""
+
+    def __init__(self, folder: Path, uri: str, artifacts: Path):
+        self.folder, self.artifacts = folder, artifacts
+        self.client = MlflowClient(uri)
+        self._retry_at: dict[Path, float] = {}
+
+    def run(self, poll: float = 0.5) -> None:
+        """Send for ever."""
+        self.remove_old()
+        while True:
+            self.send_all()
+            time.sleep(poll)
+
+    def send_all(self) -> None:
+        """Send what is new; a journal that cannot be sent is tried again after ten seconds."""
+        for path in sorted(self.folder.glob("*.jsonl")):
+            if time.monotonic() < self._retry_at.get(path, 0.0):
+                continue
+            try:
+                self._send(path)
+            except Exception:  # a tracking store may fail in any way; the journal keeps the rows
+                log.exception("%s was not sent; trying again", path)
+                self._retry_at[path] = time.monotonic() + RETRY_SECONDS
+
+    def remove_old(self) -> None:
+        """Remove journals that were sent and ended a week ago."""
+        for path in self.folder.glob("*.jsonl"):
+            old = time.time() - path.stat().st_mtime > KEEP_SECONDS
+            if old and ended(path) and sent(path).get("offset") == path.stat().st_size:
+                path.unlink()
+                path.with_suffix(".sent").unlink()
+
+    def _send(self, path: Path) -> None:
+        known = sent(path)
+        if path.stat().st_size == known.get("offset", 0):
+            return
+        for event, offset in joined(events(path, known.get("offset", 0))):
+            if "start" in event:
+                run = self._begin(event, known)
+                if run is None:  # its pipeline has not been sent yet
+                    return
+                known |= run
+            else:
+                self._pass_on(known["run_id"], known["experiment_id"], event)
+            known["offset"] = offset
+            path.with_suffix(".sent").write_text(json.dumps(known))
+
+    def _begin(self, event: dict[str, Any], known: dict[str, Any]) -> dict[str, Any] | None:
+        """Create the run of a journal, or set the one it has to running again."""
+        about = event["start"]
+        if "run_id" in known:
+            self.client.update_run(known["run_id"], status="RUNNING")
+            return {}
+        tags = {key: value for key, value in about.get("tags", {}).items() if value}
+        if parent := about.get("parent"):
+            pipeline = sent(self.folder / f"{parent}.1.jsonl")
+            if not pipeline:
+                return None
+            tags["mlflow.parentRunId"] = pipeline["run_id"]
+            experiment = pipeline["experiment_id"]
+        else:
+            experiment = self._experiment(about.get("experiment", "headrace"))
+        run = self.client.create_run(experiment, event["time"], tags, about["name"])
+        return {"run_id": run.info.run_id, "experiment_id": experiment}
+
+    def _experiment(self, name: str) -> str:
+        if found := self.client.get_experiment_by_name(name):
+            return str(found.experiment_id)
+        location = (self.artifacts / name).as_uri() if self._stores_locally() else None
+        return str(self.client.create_experiment(name, location))
+
+    def _stores_locally(self) -> bool:
+        return not self.client.tracking_uri.startswith("http")
+
+    def _pass_on(self, run_id: str, experiment_id: str, event: dict[str, Any]) -> None:
+        if "params" in event:
+            self._params(run_id, event["params"])
+        elif "rows" in event:
+            for batch in _batches(_metrics(event["rows"])):
+                self.client.log_batch(run_id, metrics=batch)
+        elif "inputs" in event:
+            self.client.log_inputs(run_id, [_dataset(one) for one in event["inputs"]])
+        elif "model" in event:
+            self._model(run_id, experiment_id, event["model"])
+        elif "end" in event:
+            self.client.set_terminated(run_id, event["end"], event["time"])
+
+    def _params(self, run_id: str, values: dict[str, str]) -> None:
+        """Log parameters that the run does not have; MLflow lets none change."""
+        has = self.client.get_run(run_id).data.params
+        new = [Param(_key(k), v) for k, v in values.items() if _key(k) not in has]
+        for start in range(0, len(new), 100):
+            self.client.log_batch(run_id, params=new[start : start + 100])
+
+    def _model(self, run_id: str, experiment_id: str, path: str) -> None:
+        """Register where the model is; MLflow keeps no copy of it."""
+        tags = {"mlflow.model.isExternal": "true", "headrace.path": path}
+        name = _key(Path(path).name).replace("/", "_").replace(".", "_").replace(":", "_")
+        model = self.client.create_logged_model(experiment_id, name, run_id, tags)
+        self.client.finalize_logged_model(model.model_id, "READY")
+        self.client.log_batch(run_id, tags=[RunTag("headrace.model", path)])
+
+
+def joined(lines: Iterable[tuple[dict[str, Any], int]]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Neighbouring lines of figures as one; each row keeps the time of its line."""
+    rows: list[dict[str, Any]] = []
+    end = 0
+    for event, offset in lines:
+        if "rows" not in event and rows:
+            yield {"rows": rows}, end
+            rows = []
+        if "rows" in event:
+            rows += [row | {"time": event["time"]} for row in event["rows"]]
+        else:
+            yield event, offset
+        end = offset
+    if rows:
+        yield {"rows": rows}, end
+
+
+def _metrics(rows: Iterable[dict[str, Any]]) -> list[Metric]:
+    return [
+        # MLflow would turn an infinity into the largest float and spoil the chart.
+        Metric(
+            _key(key), value if math.isfinite(value) else math.nan, row["time"], int(row["step"])
+        )
+        for row in rows
+        for key, value in row.items()
+        if key not in ("step", "time")
+    ]
+
+
+def _batches(metrics: list[Metric]) -> Iterable[list[Metric]]:
+    return (metrics[start : start + BATCH] for start in range(0, len(metrics), BATCH))
+
+
+def _dataset(one: dict[str, str]) -> DatasetInput:
+    source = json.dumps({"uri": one["source"]})
+    dataset = Dataset(one["name"], one["digest"], source_type="local", source=source)
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", one["use"])])
+
+
+def _key(name: str) -> str:
+    """A name with only the characters MLflow allows."""
+    return re.sub(r"[^\w\-./: ]", "_", name)[:250]

@@ -1,0 +1,103 @@
+"""The tracked run of a pipeline, with a nested run for each training stage.
+
+Everything here only writes journals (see `cluster.tracking`), so a run never waits for MLflow
+except, for a moment, at its end.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from glob import escape
+from pathlib import Path
+from typing import Any
+
+from cluster.home import subfolder
+from cluster.services import alive
+from cluster.stage import info
+from cluster.tracking import JournalTracker, NullTracker, Tracker, append, begun, ended, mend, sent
+
+DRAIN_SECONDS = 20.0
+STATUSES = {"completed": "FINISHED", "failed": "FAILED", "crashed": "KILLED"}
+log = logging.getLogger("headrace.tracking")
+
+
+class PipelineRun:
+    """The tracked run of one pipeline run. `run_id` is what its stages are nested under."""
+
+    def __init__(self, run_id: str, journal: JournalTracker):
+        self.run_id = run_id
+        self._journal = journal
+
+    @classmethod
+    def start(
+        cls, experiment: str, run_id: str, params: Mapping[str, Any], flow_run_id: str | None = None
+    ) -> "PipelineRun":
+        """Begin a run named `run_id` in an experiment (a recipe's name); returns at once."""
+        tags = {"headrace.run": run_id}
+        if flow_run_id:
+            tags["prefect.flow_run_id"] = flow_run_id
+        about = {"name": run_id, "experiment": experiment, "tags": tags}
+        journal = JournalTracker(run_id, about)
+        journal.params(params)
+        return cls(run_id, journal)
+
+    @property
+    def mlflow_run_id(self) -> str | None:
+        """MLflow's id of the run, once the run has been sent."""
+        return self._journal.run_id
+
+    def url(self, ui: str | None) -> str | None:
+        """The run's page in the MLflow UI at this address; the UI itself until the run is sent."""
+        known = sent(self._journal.path)
+        if ui is None or "run_id" not in known:
+            return ui
+        return f"{ui.rstrip('/')}/#/experiments/{known['experiment_id']}/runs/{known['run_id']}"
+
+    def finish(self, status: str, metrics: Mapping[str, float] | None = None) -> None:
+        """End the run, status `completed`, `failed` or `crashed`, and let MLflow catch up."""
+        if metrics:
+            self._journal.metrics([{"step": 0, **metrics}])
+        stages = _stages(self.run_id)
+        close(self.run_id, STATUSES[status])
+        if stages and alive("mlflow"):  # a run that trained nothing has nothing worth waiting for
+            drain([self._journal.path, *stages])
+
+
+def stage_tracker(
+    function: Callable[..., None], name: str, parent: str | None, fingerprint: str | None = None
+) -> Tracker:
+    """The tracker of one stage: a nested run when it trains, nothing otherwise.
+
+    With its fingerprint, a stage that is tried again in a later pipeline run goes on in the tracked
+    run of the first attempt.
+    """
+    stage = info(function)
+    if parent is None or not stage.trains:
+        return NullTracker()
+    key = f"{stage.name}-{fingerprint[:8]}" if fingerprint else f"{parent}-{name}"
+    tags = {"headrace.stage": stage.name, "headrace.fingerprint": fingerprint or ""}
+    return JournalTracker(key, {"name": name, "parent": parent, "tags": tags})
+
+
+def close(run_id: str, status: str) -> None:
+    """End the run of a pipeline, and those of its stages that did not end by themselves."""
+    for path in [*subfolder("tracking").glob(f"{escape(run_id)}.*.jsonl"), *_stages(run_id)]:
+        mend(path)
+        if ended(path) is None:
+            append(path, {"end": status})
+
+
+def drain(journals: Sequence[Path], timeout: float = DRAIN_SECONDS) -> bool:
+    """Wait until journals are sent; a warning when it takes too long, as the rest comes later."""
+    deadline = time.monotonic() + timeout
+    while waiting := [p for p in journals if p.stat().st_size > sent(p).get("offset", 0)]:
+        if time.monotonic() > deadline:
+            log.warning("MLflow is behind on %d runs; it gets the rest later", len(waiting))
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _stages(run_id: str) -> list[Path]:
+    """The journals of the stages that ran last under a pipeline run."""
+    return [p for p in subfolder("tracking").glob("*.jsonl") if begun(p).get("parent") == run_id]

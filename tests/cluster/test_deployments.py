@@ -1,0 +1,83 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from cluster import services
+from cluster.deployments import deploy
+from cluster.mlflow_tracking import PipelineRun
+from cluster.prefect_server import client
+from cluster.reaper import reap
+from cluster.runs import RunRecord
+from cluster.tracking import ended
+
+HERE = str(Path(__file__).parent)
+
+
+@pytest.fixture
+def toy(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The toy flows, where the processes of the worker find them too."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([HERE, str(Path.cwd())]))
+    monkeypatch.syspath_prepend(HERE)
+    services.up()
+    import toy_flow
+
+    return toy_flow
+
+
+def wait_for(path: Path, seconds: float = 120.0) -> str:
+    deadline = time.monotonic() + seconds
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.2)
+    return path.read_text()
+
+
+def test_a_scheduled_run_is_carried_out_by_the_worker(toy: ModuleType, shared_home: Path) -> None:
+    entrypoint = "toy_flow.scheduled_flow"
+    marked = {"mark": "scheduled-mark"}
+    soon = deploy(
+        toy.scheduled_flow, entrypoint=entrypoint, name="toy", interval=8, parameters=marked
+    )
+    assert soon["deployment"] == "toy-scheduled/toy"
+    assert wait_for(shared_home / "scheduled-mark") == sys.executable
+    worker = services.alive("worker")
+    nightly = deploy(
+        toy.scheduled_flow, entrypoint=entrypoint, name="toy", cron="0 3 * * *", parameters=marked
+    )
+    assert "T03:00:00" in nightly["next_run"]
+    assert services.alive("worker") == worker
+    os.killpg(worker.pid, signal.SIGKILL)
+    while services.alive("worker"):
+        time.sleep(0.05)
+    services.up()
+    assert services.alive("worker") is not None
+
+
+def test_a_killed_run_is_marked_everywhere(toy: ModuleType, shared_home: Path) -> None:
+    code = "import toy_flow; toy_flow.endless_flow('endless-mark')"
+    driver = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    flow_run_id = wait_for(shared_home / "endless-mark")
+    driver.kill()
+    driver.wait()
+    tracked = PipelineRun.start("mine", "killed-run", {}, flow_run_id)
+    record = RunRecord.start({"name": "mine"}, "all").model_copy(
+        update={
+            "flow_run_id": flow_run_id,
+            "tracking_run": tracked.run_id,
+            "process": RunRecord.start({"name": "x"}, "all").process | {"pid": driver.pid},
+        }
+    )
+    record.save(shared_home)
+    (reaped,) = reap(shared_home)
+    assert (reaped.id, reaped.status) == (record.id, "crashed")
+    with client() as server:
+        state = server.get(f"/flow_runs/{flow_run_id}").json()["state"]
+    assert (state["type"], state["message"]) == ("CRASHED", "Its process is gone.")
+    assert ended(tracked._journal.path) == "KILLED"
+    assert reap(shared_home) == []

@@ -1,0 +1,82 @@
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster import environment
+
+
+@pytest.fixture(autouse=True)
+def _restore(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PREFECT_HOME", "MLFLOW_TRACKING_URI", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(environment, "_ours", dict(environment._ours))
+
+
+def test_all_state_lies_in_the_home_and_follows_it(
+    fresh_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment.prepare()
+    assert os.environ["PREFECT_HOME"] == str(fresh_home / "prefect")
+    assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{fresh_home}/mlflow/mlflow.db"
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "other"))
+    environment.prepare()
+    assert os.environ["PREFECT_HOME"] == str(tmp_path / "other" / "prefect")
+    assert environment.given("MLFLOW_TRACKING_URI") is None
+
+
+def test_what_the_user_has_set_stays(fresh_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking:5000")
+    monkeypatch.setenv("PREFECT_LOGGING_EXTRA_LOGGERS", "mine")
+    environment.prepare()
+    environment.prepare()
+    assert environment.given("MLFLOW_TRACKING_URI") == "http://tracking:5000"
+    assert os.environ["PREFECT_LOGGING_EXTRA_LOGGERS"] == "mine"
+
+
+def test_the_ray_token_is_private_and_stays_the_same(fresh_home: Path) -> None:
+    environment.prepare()
+    token = fresh_home / "ray_token"
+    first = token.read_text()
+    environment.prepare()
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert len(first) == 64
+    assert token.read_text() == first
+
+
+def test_ray_of_another_cluster_keeps_its_own_authentication(
+    fresh_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    environment.prepare()
+    assert not (fresh_home / "ray_token").exists()
+    assert "DS_ACCELERATOR" not in environment.worker_variables()
+
+
+def test_workers_get_addresses_credentials_and_the_offs(
+    fresh_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment.prepare()
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:4200/api")
+    monkeypatch.setenv("PREFECT_API_AUTH_STRING", "user:word")
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    passed = environment.worker_variables()
+    assert passed["PREFECT_API_AUTH_STRING"] == "user:word"
+    assert passed["PREFECT_SERVER_EPHEMERAL_ENABLED"] == "false"
+    assert passed["DO_NOT_TRACK"] == passed["OMP_NUM_THREADS"] == "1"
+    assert passed["HEADRACE_HOME"] == str(fresh_home)
+    assert "PATH" not in passed
+
+
+@pytest.mark.parametrize("module", ["services", "environment", "tracking", "mlflow_tracking"])
+def test_light_modules_import_no_heavy_library(module: str) -> None:
+    heavy = {"prefect", "ray", "mlflow", "torch", "numpy", "pyarrow", "deepspeed"}
+    code = f"import sys, cluster.{module}; print(*{heavy} & set(sys.modules))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == []

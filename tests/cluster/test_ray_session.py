@@ -1,0 +1,103 @@
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from cluster import ray_session, services
+from cluster.prefect_server import client
+from cluster.processes import start_time
+
+DRIVER = Path(__file__).with_name("toy_flow.py")
+
+
+@pytest.fixture(scope="module")
+def toy(shared_home: Path) -> Iterator[ModuleType]:
+    """The toy flows, importable by the workers too, with the services up and Ray gone after."""
+    services.up()
+    folder = str(DRIVER.parent)
+    sys.path.insert(0, folder)
+    import toy_flow
+
+    yield toy_flow
+    ray_session.stop()
+    sys.path.remove(folder)
+
+
+def test_a_flow_that_submits_nothing_never_starts_ray(toy: ModuleType) -> None:
+    assert toy.idle_flow() is False
+
+
+def test_futures_pass_between_tasks_and_logs_reach_the_server(
+    toy: ModuleType, shared_home: Path
+) -> None:
+    flow_run_id, result, environment = toy.chain_flow(1)
+    assert result == 3
+    assert environment["executable"] == sys.executable
+    assert environment["HEADRACE_HOME"] == str(shared_home)
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert {"adding one to 1", "adding one to 2"} <= messages(flow_run_id, "headrace.toy")
+
+
+def messages(flow_run_id: str, logger: str) -> set[str]:
+    """Log lines of a flow run; they are sent every two seconds."""
+    deadline, found = time.monotonic() + 20, set[str]()
+    while len(found) < 2 and time.monotonic() < deadline:
+        with client() as server:
+            body = {"logs": {"flow_run_id": {"any_": [flow_run_id]}}}
+            lines = server.post("/logs/filter", json=body).json()
+        found = {line["message"] for line in lines if line["name"] == logger}
+        time.sleep(0.2)
+    return found
+
+
+def test_a_task_whose_worker_is_killed_runs_again(toy: ModuleType, tmp_path: Path) -> None:
+    assert toy.killed_worker_flow(tmp_path / "marker") == "survived"
+
+
+def test_stopping_leaves_no_folder_behind(toy: ModuleType) -> None:
+    sessions = ray_session._session_folder()
+    own = f"session_*_{os.getpid()}"
+    ray_session.start()
+    assert len(list(sessions.glob(own))) == 1
+    ray_session.stop()
+    assert list(sessions.glob(own)) == []
+
+
+def test_killing_the_driver_takes_its_workers_down(shared_home: Path) -> None:
+    """Through `uv run` where there is one, which must not change the workers' Python."""
+    uv = shutil.which("uv")
+    prefix = [uv, "run", "--no-project", "--python", sys.executable, "python"] if uv else None
+    driver = subprocess.Popen(
+        [*(prefix or [sys.executable]), str(DRIVER)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path.cwd())},
+    )
+    assert driver.stdout
+    executable, worker, pid = driver.stdout.readline().split()
+    raylets = [p for p in children(int(pid)) if "raylet" in command(p)]
+    os.kill(int(pid), signal.SIGKILL)
+    driver.wait()
+    deadline = time.monotonic() + 60
+    while any(start_time(p) for p in [int(worker), *raylets]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert executable == sys.executable
+    assert len(raylets) == 1
+    assert [p for p in [int(worker), *raylets] if start_time(p)] == []
+
+
+def children(pid: int) -> list[int]:
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in threads for child in path.read_text().split()]
+
+
+def command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]

@@ -1,0 +1,158 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cluster import processes, services
+from cluster.processes import Process, claim_port, spawn, stop
+
+
+@pytest.fixture
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
+        monkeypatch.setenv(name, "")
+
+
+def this_process() -> Process:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return Process(pid=os.getpid(), boot=boot, started=processes.start_time(os.getpid()) or 0)
+
+
+def test_two_processes_at_once_start_one_server(shared_home: Path) -> None:
+    services.down()
+    code = "from cluster.services import up; print(up().prefect_ui)"
+    starts = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    urls = {start.communicate()[0].strip() for start in starts}
+    record = json.loads((shared_home / "services.json").read_text())["prefect"]
+    assert urls == {record["url"]}
+    assert services.up().prefect_ui == record["url"]
+    servers = [
+        p.parent.name
+        for p in Path("/proc").glob("[0-9]*/environ")
+        if f"PREFECT_HOME={shared_home}/prefect" in _read(p)
+        and "prefect\0server\0start" in _read(p.parent / "cmdline")
+    ]
+    assert servers == [str(record["pid"])]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def test_status_tells_url_pid_and_health(shared_home: Path) -> None:
+    up = services.up(wait_for_mlflow=True)
+    status = services.status()
+    assert set(status) == {"prefect", "mlflow", "ray"}
+    assert all(set(entry) == {"url", "pid", "healthy"} for entry in status.values())
+    assert status["prefect"]["url"] == up.prefect_ui
+    assert status["mlflow"]["url"] == up.mlflow_ui
+    assert [entry["healthy"] for entry in status.values()] == [True, True, True]
+    assert os.getpgid(status["prefect"]["pid"]) == status["prefect"]["pid"]
+
+
+def test_servers_listen_on_the_loopback_and_refuse_foreign_pages(shared_home: Path) -> None:
+    up = services.up(wait_for_mlflow=True)
+    evil = {"Origin": "http://evil.example"}
+    reply = httpx.get(f"{up.prefect_ui}/api/health", headers=evil)
+    assert "access-control-allow-origin" not in reply.headers
+    assert httpx.get(f"{up.mlflow_ui}/", headers={"Host": "evil.example"}).status_code == 403
+    for url in (up.prefect_ui, up.mlflow_ui):
+        port = f"{int(str(url).rsplit(':', 1)[1]):04X}"
+        listening = [line.split() for line in _read(Path("/proc/net/tcp")).splitlines()[1:]]
+        addresses = {f[1] for f in listening if f[3] == "0A" and f[1].endswith(f":{port}")}
+        assert addresses == {f"0100007F:{port}"}
+
+
+def test_what_the_user_names_is_used_and_not_started(
+    fresh_home: Path, no_variables: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example:1/api")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example:2")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    started: list[str] = []
+    monkeypatch.setattr(services, "spawn", lambda name, *a: started.append(name) or this_process())
+    up = services.up()
+    assert (up.prefect_ui, up.mlflow_ui) == (
+        "http://prefect.example:1",
+        "http://mlflow.example:2",
+    )
+    assert started == ["mlflow"]  # the sender of journals; it serves nothing
+    monkeypatch.setattr(services, "answers", lambda url: url.endswith("/health"))
+    assert services.status()["prefect"] == {"url": up.prefect_ui, "pid": None, "healthy": True}
+    assert services.status()["ray"] == {"url": "127.0.0.1:1", "pid": None, "healthy": False}
+
+
+@pytest.mark.parametrize("change", [{"boot": "another"}, {"started": 1}, {"pid": 2**22 - 1}])
+def test_a_stale_record_is_recognised(
+    fresh_home: Path, no_variables: None, change: dict[str, object]
+) -> None:
+    fresh_home.mkdir()
+    record = this_process().model_copy(update={"url": "http://127.0.0.1:1"})
+    services._write({"prefect": record})
+    assert services.alive("prefect") == record
+    services._write({"prefect": record.model_copy(update=change)})
+    assert services.alive("prefect") is None
+    assert services.status()["prefect"] == {"url": None, "pid": None, "healthy": False}
+    assert services.down() == {"prefect": "was not running"}
+
+
+def test_a_server_that_fails_shows_its_log(
+    fresh_home: Path, no_variables: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho the disk is on fire\nexit 1\n")
+    broken.chmod(0o700)
+    monkeypatch.setattr(services.sys, "executable", str(broken))
+    with pytest.raises(services.ServiceFailed) as failure:
+        services.up()
+    assert "ended at its start" in str(failure.value)
+    assert "the disk is on fire" in str(failure.value)
+    assert str(fresh_home / "logs" / "prefect.log") in str(failure.value)
+
+
+def test_stop_kills_a_group_that_ignores_sigterm(fresh_home: Path) -> None:
+    script = "trap '' TERM; sleep 100 & echo ready; while true; do sleep 0.1; done"
+    process = spawn("stubborn", ["sh", "-c", script], {})
+    while "ready" not in Path(process.log).read_text():
+        time.sleep(0.02)
+    assert stop(process, patience=0.3) == "killed"
+    assert not processes.group_alive(process.pid)
+    assert stop(process) == "was not running"
+
+
+def test_stop_ends_children_too(fresh_home: Path) -> None:
+    process = spawn("parent", ["sh", "-c", "sleep 100 & echo $!; wait"], {})
+    while not Path(process.log).read_text().strip():
+        time.sleep(0.02)
+    child = int(Path(process.log).read_text())
+    assert stop(process) == "stopped"
+    assert processes.start_time(child) is None
+
+
+def test_a_port_is_claimed_before_it_is_bound(fresh_home: Path) -> None:
+    free, claim = claim_port(0)
+    os.close(claim)
+    first, claim = claim_port(free)
+    second, other = claim_port(free)
+    holder = spawn("holder", ["sleep", "100"], {}, claim=claim)
+    third, last = claim_port(free)
+    os.close(other)
+    os.close(last)
+    os.kill(holder.pid, signal.SIGKILL)
+    os.waitpid(holder.pid, 0)
+    fourth, claim = claim_port(free)
+    os.close(claim)
+    assert first == fourth == free
+    assert free not in (second, third)

@@ -1,0 +1,215 @@
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cluster import mlflow_tracking, tracking
+from cluster.mlflow_tracking import PipelineRun, close, stage_tracker
+from cluster.stage import stage
+from cluster.tracking import JournalTracker, NullTracker
+
+
+@stage(version=1, trains=True)
+def pretrain(settings: int, draft: Any) -> None: ...
+
+
+@stage(version=1)
+def filter_text(settings: int, draft: Any) -> None: ...
+
+
+FINGERPRINT = "0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
+
+
+@pytest.fixture
+def sender(fresh_home: Path, database: str) -> Iterator[Any]:
+    from cluster.mlflow_sender import Sender
+
+    yield Sender(fresh_home / "tracking", database, fresh_home / "artifacts")
+
+
+def pipeline(request: pytest.FixtureRequest) -> PipelineRun:
+    """A pipeline run under a name of its own, as all tests share one database."""
+    return PipelineRun.start("mine", request.node.name, {"seed": 0}, "flow-1")
+
+
+def rows(first: int, last: int) -> list[dict[str, float]]:
+    return [{"step": step, "loss": 10.0 - step} for step in range(first, last + 1)]
+
+
+def history(sender: Any, run_id: str | None, key: str = "loss") -> list[tuple[int, float]]:
+    return sorted((m.step, m.value) for m in sender.client.get_metric_history(run_id, key))
+
+
+def test_a_training_stage_is_a_nested_run_of_its_pipeline(
+    sender: Any, request: pytest.FixtureRequest
+) -> None:
+    run = pipeline(request)
+    stage_run = stage_tracker(pretrain, "pretrain", run.run_id, FINGERPRINT)
+    stage_run.params({"model": {"depth": 4, "width": None}, "notes": "x" * 900})
+    stage_run.metrics(rows(1, 3))
+    shards = SimpleNamespace(name="shards/mine-12", fingerprint="f" * 64, path=Path("/s"))
+    stage_run.datasets({"shards": shards})
+    stage_run.model(Path("/models/mine-ab"))
+    stage_run.close()
+    run.finish("completed", {"bits_per_byte": 2.5})
+    sender.send_all()  # journals in the order of their names: the stage may come first
+    sender.send_all()
+
+    parent = sender.client.get_run(run.mlflow_run_id)
+    assert parent.info.status == "FINISHED"
+    assert parent.data.metrics == {"bits_per_byte": 2.5}
+    assert parent.data.params == {"seed": "0"}
+    assert parent.data.tags["prefect.flow_run_id"] == "flow-1"
+
+    nested = sender.client.get_run(stage_run.run_id)
+    assert nested.info.status == "FINISHED"
+    assert nested.data.tags["mlflow.parentRunId"] == run.mlflow_run_id
+    assert nested.data.tags["headrace.fingerprint"] == FINGERPRINT
+    assert nested.data.tags["headrace.model"] == "/models/mine-ab"
+    assert nested.data.params["model.depth"] == "4"
+    assert nested.data.params["model.width"] == "null"
+    assert len(nested.data.params["notes"]) == 500
+    assert history(sender, stage_run.run_id) == [(1, 9.0), (2, 8.0), (3, 7.0)]
+    (entry,) = nested.inputs.dataset_inputs
+    assert (entry.dataset.name, entry.dataset.digest) == ("shards/mine-12", "f" * 32)
+    url = run.url("http://127.0.0.1:5000/")
+    assert url == (
+        f"http://127.0.0.1:5000/#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
+    )
+
+
+def test_a_killed_stage_goes_on_in_the_same_run_and_repeats_no_step(
+    sender: Any, request: pytest.FixtureRequest
+) -> None:
+    fingerprint = "killed00"
+    first = PipelineRun.start("mine", f"{request.node.name}-1", {})
+    attempt = stage_tracker(pretrain, "pretrain", first.run_id, fingerprint)
+    attempt.metrics(rows(1, 5))
+    with attempt.path.open("a") as file:  # a line cut off by the kill
+        file.write('{"rows": [{"step": 6, "lo')
+    sender.send_all()
+    sender.send_all()
+    before = attempt.run_id
+    close(first.run_id, "KILLED")
+    sender.send_all()
+    assert sender.client.get_run(before).info.status == "KILLED"
+
+    second = PipelineRun.start("mine", f"{request.node.name}-2", {})
+    again = stage_tracker(pretrain, "pretrain", second.run_id, fingerprint)
+    sender.send_all()
+    assert again.run_id == before
+    assert sender.client.get_run(before).info.status == "RUNNING"
+    again.metrics(rows(3, 7))  # training resumed from the checkpoint of step 2
+    again.close()
+    sender.send_all()
+    assert history(sender, before) == [(step, 10.0 - step) for step in range(1, 8)]
+    assert sender.client.get_run(before).info.status == "FINISHED"
+
+
+def test_a_finished_stage_that_is_rebuilt_gets_a_run_of_its_own(
+    sender: Any, request: pytest.FixtureRequest
+) -> None:
+    run = pipeline(request)
+    ids = []
+    for _ in range(2):
+        tracker = stage_tracker(pretrain, "pretrain", run.run_id, "rebuilt0")
+        tracker.metrics(rows(1, 2))
+        tracker.close()
+        sender.send_all()
+        sender.send_all()
+        ids.append(tracker.run_id)
+    assert ids[0] != ids[1]
+    assert history(sender, ids[1]) == [(1, 9.0), (2, 8.0)]
+
+
+def test_sending_twice_stores_once(sender: Any, request: pytest.FixtureRequest) -> None:
+    run = pipeline(request)
+    tracker = stage_tracker(pretrain, "pretrain", run.run_id, "twice000")
+    sender.send_all()
+    sender.send_all()
+    state = tracker.path.with_suffix(".sent")
+    before = state.read_text()
+    tracker.metrics(rows(1, 3))
+    sender.send_all()
+    state.write_text(before)  # killed after sending, before remembering
+    sender.send_all()
+    assert history(sender, tracker.run_id) == [(1, 9.0), (2, 8.0), (3, 7.0)]
+
+
+def test_an_unreachable_store_loses_nothing(
+    sender: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = pipeline(request)
+    sender.send_all()
+    log_batch = sender.client.log_batch
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise ConnectionError("the store is away")
+
+    monkeypatch.setattr(sender.client, "log_batch", fail)
+    tracker = stage_tracker(pretrain, "pretrain", run.run_id, "away0000")
+    tracker.metrics(rows(1, 2))
+    sender.send_all()
+    tracker.metrics(rows(3, 4))
+    monkeypatch.setattr(sender.client, "log_batch", log_batch)
+    sender._retry_at.clear()
+    sender.send_all()
+    assert history(sender, tracker.run_id) == [(1, 9.0), (2, 8.0), (3, 7.0), (4, 6.0)]
+
+
+def test_figures_that_are_not_finite_are_shown_as_such(
+    sender: Any, request: pytest.FixtureRequest
+) -> None:
+    run = pipeline(request)
+    tracker = stage_tracker(pretrain, "pretrain", run.run_id, "infinite")
+    tracker.metrics([{"step": 1, "loss": math.nan, "grad norm!": math.inf, "note": "x"}])
+    sender.send_all()
+    sender.send_all()
+    metrics = sender.client.get_run(tracker.run_id).data.metrics
+    assert set(metrics) == {"loss", "grad norm_"}
+    assert all(math.isnan(value) for value in metrics.values())
+
+
+def test_training_goes_on_when_the_disk_is_full(
+    fresh_home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = JournalTracker("full", {"name": "full"})
+    tracker.path = Path("/dev/full")
+    tracker.metrics(rows(1, 1))
+    assert "No space left on device" in caplog.text
+    assert '"step": 1.0' in caplog.text
+
+
+def test_a_failed_pipeline_ends_its_open_stages(fresh_home: Path) -> None:
+    run = PipelineRun.start("mine", "failing", {})
+    done = stage_tracker(pretrain, "pretrain", run.run_id, "done0000")
+    open_ = stage_tracker(pretrain, "pretrain", run.run_id, "open0000")
+    done.close()
+    run.finish("failed")
+    assert tracking.ended(done.path) == "FINISHED"
+    assert tracking.ended(open_.path) == "FAILED"
+
+
+def test_only_training_stages_of_a_tracked_pipeline_are_tracked(fresh_home: Path) -> None:
+    assert isinstance(stage_tracker(filter_text, "filter", "run", FINGERPRINT), NullTracker)
+    assert isinstance(stage_tracker(pretrain, "pretrain", None, FINGERPRINT), NullTracker)
+
+
+def test_a_slow_store_is_waited_for_and_then_left_behind(
+    fresh_home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = JournalTracker("slow", {"name": "slow"})
+    assert not mlflow_tracking.drain([tracker.path], timeout=0.0)
+    assert "MLflow is behind on 1 runs" in caplog.text
+    sent = {"offset": tracker.path.stat().st_size}
+    tracker.path.with_suffix(".sent").write_text(json.dumps(sent))
+    assert mlflow_tracking.drain([tracker.path], timeout=0.0)
