@@ -1,0 +1,12 @@
+"""WHEN: the DAGs and the `headrace` command. Imports `tasks`, `model` and `cluster`.
+
+read > filter > dedup > redact +-> tokenizer -+
+                               |              v
+                               +---------> shards +-> sweep (one stage a run) --> fit
+                                                  |
+                                                  +-> pretrain +-> evaluate
+                                                               +-> classify
+                                                               +-> instruct > answers > judge
+
+every stage -> report
+"""

@@ -1,0 +1,72 @@
+"""The `headrace` command.
+
+    headrace run                # text to an evaluated model, with the shipped quickstart recipe
+    headrace --help             # everything else
+
+Exit status: 0 done, 1 a stage failed, 2 bad input, 130 interrupted.
+"""
+
+import logging
+import os
+import sys
+import traceback
+
+import typer
+
+from cluster.errors import BadInput, StageFailed
+from flows.commands import models, runs, services, store
+from flows.output import console
+
+app = typer.Typer(
+    name="headrace",
+    help="Raw text to an evaluated language model: one recipe, on a laptop or a cluster.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for group in (runs, models, services, store):
+    group.register(app)
+
+
+def main() -> None:
+    """Run the command line and turn what went wrong into a message and an exit status."""
+    os.umask(0o077)
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    logging.getLogger("headrace").addHandler(handler)
+    sys.exit(_guarded())
+
+
+def _guarded() -> int:
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as leave:
+        return leave.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        console.print("interrupted; the same command goes on from here")
+        return 130
+    except BrokenPipeError:  # `headrace ls | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except BadInput as error:
+        return _say(error, 2)
+    except StageFailed as error:
+        return _say(error, 1)
+    except Exception as error:
+        if hasattr(error, "exit_code") and hasattr(error, "show"):  # a usage error of the parser
+            error.show()
+            return int(error.exit_code)
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _say(error: Exception, status: int) -> int:
+    console.print(f"[bold red]error[/] {type(error).__name__}:", end=" ")
+    console.print(str(error), markup=False, highlight=False, soft_wrap=True)
+    return status
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The commands of `headrace`, by subject; each imports what it needs when it is called."""

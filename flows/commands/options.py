@@ -1,0 +1,40 @@
+"""Options that several commands share."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def _set_home(value: Path | None) -> Path | None:
+    """`--home` is the environment variable by another name, so that workers see it too."""
+    if value is not None:
+        os.environ["HEADRACE_HOME"] = str(value.expanduser().resolve())
+    return value
+
+
+RecipeName = Annotated[str, typer.Argument(help="a shipped recipe's name, or the path of a YAML")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="override a key, e.g. model.depth=6"),
+]
+Rebuild = Annotated[
+    list[str] | None,
+    typer.Option("--rebuild", metavar="STAGE", help="build this stage again even if cached"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        metavar="DIR",
+        help="folder of all state; default $HEADRACE_HOME or ~/.headrace",
+        callback=_set_home,
+        is_eager=True,
+    ),
+]
+ArtifactName = Annotated[
+    str, typer.Argument(help="stage/folder, a stage's name, or a fingerprint's beginning")
+]
+EXAMPLE = "quickstart"

@@ -1,0 +1,164 @@
+"""run, data, pretrain, sweep: carry a recipe to a goal. plan: say what would happen."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from cluster.errors import BadInput, StageFailed
+from flows.commands.options import AsJson, Home, Overrides, Rebuild, RecipeName
+from flows.output import Output, console, duration, human, output
+
+
+def run(
+    recipe: RecipeName = "quickstart",
+    overrides: Overrides = None,
+    rebuild: Rebuild = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """The whole pipeline: raw text to an evaluated model and a report."""
+    carry_out("all", recipe, overrides, rebuild, as_json)
+
+
+def data(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    rebuild: Rebuild = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Only sources to token shards."""
+    carry_out("data", recipe, overrides, rebuild, as_json)
+
+
+def pretrain(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    rebuild: Rebuild = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """To the pretrained model and its held-out score."""
+    carry_out("pretrain", recipe, overrides, rebuild, as_json)
+
+
+def sweep(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    rebuild: Rebuild = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """A grid of small runs, the law fitted to them, and its forecast."""
+    carry_out("sweep", recipe, overrides, rebuild, as_json)
+
+
+def carry_out(
+    goal: str,
+    name: str,
+    overrides: Sequence[str] | None,
+    rebuild: Sequence[str] | None,
+    as_json: bool,
+) -> None:
+    """Run a recipe to a goal, show it, print its result.
+
+    Raises BadInput (exit 2) when the recipe or a source is at fault, else StageFailed (exit 1).
+    """
+    from flows.recipe import load
+
+    recipe = load(name, overrides or ())
+    with output(as_json) as out:
+        record = _run_flow(recipe, goal, rebuild or ())
+        out.result(_result(record, goal))
+        _show(out, record)
+        _raise_failure(record)
+
+
+def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
+    from cluster.home import home
+    from cluster.runs import records
+    from cluster.services import up
+
+    with console.status("starting the local services"):
+        up()
+    from flows.pipeline import pipeline
+    from flows.progress import watch
+
+    with watch(goal, recipe, rebuild):
+        state = pipeline(recipe, goal, list(rebuild), return_state=True)
+    for record in reversed(records(home())):
+        if record.flow_run_id == str(state.state_details.flow_run_id):
+            return record.model_dump(mode="json", by_alias=True)
+    state.result()  # a run that ended before it had a record raises its own error
+    raise StageFailed(f"the flow run ended in state {state.name}: {state.message}")
+
+
+def _result(record: dict[str, Any], goal: str) -> dict[str, Any]:
+    """The JSON object of a run."""
+    keys = ("id", "status", "seconds", "stages", "metrics", "report", "urls")
+    result = {key: record[key] for key in keys}
+    if goal == "sweep" and record["status"] == "completed":
+        result |= _sweep_result(record)
+    return result
+
+
+def _sweep_result(record: dict[str, Any]) -> dict[str, Any]:
+    """The runs, the fit and the forecast of a sweep, from the fit's artifact."""
+    from pathlib import Path
+
+    from cluster.store import Artifact
+
+    path = next(s["artifact"] for s in record["stages"] if s["stage"] == "fit")
+    facts = Artifact.load(Path(path)).manifest.facts
+    return {key: facts.get(key) for key in ("runs", "fit", "forecast")}
+
+
+def _show(out: Output, record: dict[str, Any]) -> None:
+    rows = (
+        (s["name"], s["state"], duration(s["seconds"]), s["why"], s["artifact"] or s["error"])
+        for s in record["stages"]
+    )
+    out.table(("stage", "state", "time", "why", "artifact"), rows)
+    out.say(f"\n{record['status']} in {duration(record['seconds'])}")
+    for name, url in record["urls"].items():
+        out.say(f"{name:8} {url}")
+    if record["report"]:
+        out.say(f"report   {record['report']}")
+
+
+def _raise_failure(record: dict[str, Any]) -> None:
+    failed = [s for s in record["stages"] if s["state"] == "failed"]
+    if failed:
+        error = BadInput if failed[0]["bad_input"] else StageFailed
+        raise error(f"{failed[0]['name']}: {failed[0]['error']}")
+
+
+def plan(
+    recipe: RecipeName = "quickstart",
+    overrides: Overrides = None,
+    rebuild: Rebuild = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """What would run and why; parameters, tokens, FLOPs, memory, time and cost. Trains nothing."""
+    from flows.estimate import estimate
+    from flows.recipe import load
+
+    with output(as_json) as out:
+        plan = estimate(load(recipe, overrides or ()), frozenset(rebuild or ()))
+        out.result(plan)
+        rows = ((s["name"], s["state"], duration(s["seconds"]), s["why"]) for s in plan["stages"])
+        out.table(("stage", "would be", "about", "why"), rows)
+        out.say(
+            f"\nmodel    {human(plan['params'])} parameters, {human(plan['tokens'])} tokens, "
+            f"{human(plan['flops'], 'FLOP')}, {human(plan['bytes_per_device'], 'B')} per device\n"
+            f"time     about {duration(plan['seconds'])} ({plan['basis']})\n"
+            f"cost     {plan['cost']:.2f} USD"
+        )
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the application."""
+    for command in (run, plan, data, pretrain, sweep):
+        app.command()(command)

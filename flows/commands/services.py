@@ -1,0 +1,68 @@
+"""up, down, status, deploy: the local services and scheduled runs."""
+
+from typing import Annotated, Any
+
+import typer
+
+from flows.commands.options import AsJson, Home, Overrides, RecipeName
+from flows.output import Output, output
+
+
+def up(home: Home = None, as_json: AsJson = False) -> None:
+    """Start the local Prefect server and MLflow UI, or find those that run."""
+    from cluster.services import status as state
+    from cluster.services import up as start
+
+    with output(as_json) as out:
+        start(wait_for_mlflow=True)
+        _show(out, state())
+
+
+def down(home: Home = None, as_json: AsJson = False) -> None:
+    """Stop the local services; what they stored stays."""
+    from cluster.services import down as stop
+
+    with output(as_json) as out:
+        stopped = stop()
+        out.result({"stopped": stopped})
+        out.say("stopped " + (", ".join(stopped) or "nothing: no service was running"))
+
+
+def status(home: Home = None, as_json: AsJson = False) -> None:
+    """The services and their URLs."""
+    from cluster.services import status as state
+
+    with output(as_json) as out:
+        _show(out, state())
+
+
+def _show(out: Output, services: dict[str, Any]) -> None:
+    out.result(services)
+    rows = (
+        (name, s.get("url"), s.get("pid"), "healthy" if s.get("healthy") else "not running")
+        for name, s in services.items()
+    )
+    out.table(("service", "url", "pid", "state"), rows)
+
+
+def deploy(
+    recipe: RecipeName,
+    cron: Annotated[str, typer.Option(help='when to run, in cron form: "0 3 * * *"')],
+    overrides: Overrides = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Schedule a recipe: a Prefect deployment whose parameters are the recipe's own schema."""
+    from flows.deployment import deploy_recipe
+    from flows.recipe import load
+
+    with output(as_json) as out:
+        result = deploy_recipe(load(recipe, overrides or ()), cron)
+        out.result(result)
+        out.say(f"deployed {result['deployment']}, next run {result['next_run']}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the application."""
+    for command in (up, down, status, deploy):
+        app.command()(command)

@@ -1,0 +1,108 @@
+"""The DAG, as plain function calls: each adds stages to a plan and returns what stands for them.
+
+Read `end_to_end` from top to bottom and you have read the pipeline.
+"""
+
+from typing import NamedTuple
+
+from cluster.errors import BadInput
+from flows.dag import Dag, Node
+from flows.recipe import Recipe
+from tasks.data.dedup import dedup
+from tasks.data.filters import filter_text
+from tasks.data.read import ReadSettings, read
+from tasks.data.redact import redact
+from tasks.report import report
+from tasks.scaling.forecast import fit
+from tasks.scaling.member import sweep_run
+from tasks.scaling.plan import members
+from tasks.scoring.answers import answers
+from tasks.scoring.evaluate import evaluate
+from tasks.scoring.judge import judge
+from tasks.tokens.shards import shards
+from tasks.tokens.tokenizer import train_tokenizer
+from tasks.training.pretrain import pretrain
+from tasks.tuning.classify import classify
+from tasks.tuning.instruct import instruct
+
+
+class Data(NamedTuple):
+    """What training needs."""
+
+    tokenizer: Node
+    shards: Node
+
+
+def prepare_data(dag: Dag, recipe: Recipe) -> Data:
+    """Sources to token shards."""
+    reading = ReadSettings(sources=recipe.sources, max_bad_rate=recipe.filters.max_bad_rate)
+    raw = dag.add(read, settings=reading)
+    good = dag.add(filter_text, raw=raw, settings=recipe.filters)
+    unique = dag.add(dedup, text=good, settings=recipe.dedup)
+    clean = dag.add(redact, text=unique, settings=recipe.redact)
+    tokenizer = dag.add(train_tokenizer, text=clean, settings=recipe.tokenizer)
+    packed = dag.add(shards, text=clean, tokenizer=tokenizer, settings=recipe.shards)
+    return Data(tokenizer, packed)
+
+
+def pretrained(dag: Dag, recipe: Recipe, data: Data | None = None) -> Node:
+    """A pretrained model and its held-out score."""
+    data = data or prepare_data(dag, recipe)
+    model = dag.add(
+        pretrain,
+        shards=data.shards,
+        tokenizer=data.tokenizer,
+        settings=recipe.pretrain,
+        model=recipe.model,
+        seed=recipe.seed,
+    )
+    dag.add(evaluate, model=model, shards=data.shards, settings=recipe.evaluate.heldout)
+    return model
+
+
+def scaling_laws(dag: Dag, recipe: Recipe, data: Data | None = None) -> Node:
+    """A grid of small runs, each a stage of its own, and the law fitted to them."""
+    if recipe.sweep is None:
+        raise BadInput(f"recipe '{recipe.name}' has no sweep; give it a `sweep` section")
+    data = data or prepare_data(dag, recipe)
+    runs = [
+        dag.add(sweep_run, label=m.label, shards=data.shards, settings=m, seed=recipe.seed)
+        for m in members(recipe.sweep)
+    ]
+    return dag.add(fit, runs=runs, settings=recipe.fit)
+
+
+def adapted(dag: Dag, recipe: Recipe, model: Node) -> None:
+    """Fine-tuning for classification, instruct tuning, answers and their judgement."""
+    if recipe.classify:
+        dag.add(classify, model=model, settings=recipe.classify, seed=recipe.seed)
+    if recipe.instruct:
+        tuned = dag.add(instruct, model=model, settings=recipe.instruct, seed=recipe.seed)
+        asked = recipe.evaluate.answers
+        replies = dag.add(answers, instruct=tuned, settings=asked, seed=recipe.seed)
+        dag.add(judge, answers=replies, instruct=tuned, settings=recipe.evaluate.judge)
+
+
+def end_to_end(dag: Dag, recipe: Recipe) -> None:
+    """Everything: data, model, tuning and scores, scaling laws."""
+    data = prepare_data(dag, recipe)
+    model = pretrained(dag, recipe, data)
+    adapted(dag, recipe, model)
+    if recipe.sweep:
+        scaling_laws(dag, recipe, data)
+
+
+def plan(goal: str, dag: Dag, recipe: Recipe) -> Dag:
+    """Add the stages of a goal, and the report on them, to a plan."""
+    GOALS[goal](dag, recipe)
+    dag.add(report, artifacts=list(dag))
+    dag.check_rebuild()
+    return dag
+
+
+GOALS = {
+    "all": end_to_end,
+    "data": prepare_data,
+    "pretrain": pretrained,
+    "sweep": scaling_laws,
+}

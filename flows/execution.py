@@ -1,0 +1,218 @@
+"""A planned run, carried out: each stage a Prefect task, on Ray unless it is cached.
+
+The driver asks the store first. A hit is a driver task that ends in a `Cached` state; a miss is
+submitted to Ray, which starts with the first of them. What stages hand to each other is the path of
+an artifact; bytes stay where they are.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.futures import PrefectFuture
+from prefect.states import Completed, State
+from prefect_ray.context import remote_options
+
+from cluster.errors import BadInput
+from cluster.mlflow_tracking import stage_tracker
+from cluster.placement import Placement
+from cluster.prefect_server import mark_crashed
+from cluster.runs import StageRecord
+from cluster.stage import build
+from cluster.store import Artifact, Store
+from flows.dag import Dag, Node
+
+log = logging.getLogger("headrace.run")
+Handle = PrefectFuture[str] | State[str]
+PROGRESS_SECONDS = 5.0
+RAY_RETRIES = 2  # a killed worker process: Ray runs the stage again, which resumes from its scratch
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a worker needs to build one stage: all of it small, all of it picklable."""
+
+    name: str
+    recipe: str
+    label: str
+    fingerprint: str
+    function: Callable[..., None]
+    literals: dict[str, Any]
+    placement: Placement
+    root: Path
+    tracking_parent: str | None
+    forced: bool
+
+
+class ProgressArtifact:
+    """Shows a stage's progress on its page in the Prefect UI; at most every five seconds."""
+
+    def __init__(self, name: str):
+        self.name, self.id, self.shown = name, None, 0.0
+
+    def __call__(self, report: dict[str, Any]) -> None:
+        """Create or update the artifact; an unreachable server never holds up a stage."""
+        if time.monotonic() - self.shown < PROGRESS_SECONDS or not report["total"]:
+            return
+        self.shown = time.monotonic()
+        percent = 100 * report["done"] / report["total"]
+        try:
+            if self.id is None:
+                key = re.sub("[^a-z0-9]+", "-", self.name.lower())
+                self.id = create_progress_artifact(percent, key=key, description=self.name)
+            else:
+                update_progress_artifact(self.id, percent)
+        except Exception as error:
+            log.warning("progress of %s is not shown: %s", self.name, error)
+
+
+@task(cache_policy=NO_CACHE, persist_result=False)
+def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> str:
+    """Build one stage in this process; the path of its artifact."""
+    tracker = stage_tracker(call.function, call.name, call.tracking_parent, call.fingerprint)
+    arguments: dict[str, Any] = {name: _load(value) for name, value in inputs.items()}
+    try:
+        artifact = build(
+            call.function,
+            Store(call.root),
+            recipe=call.recipe,
+            label=call.label,
+            placement=call.placement,
+            tracker=tracker,
+            on_progress=ProgressArtifact(call.name),
+            force=call.forced,
+            **arguments,
+            **call.literals,
+        )
+    except BaseException:
+        tracker.close("FAILED")
+        raise
+    if "model.safetensors" in artifact.manifest.files:
+        tracker.model(artifact.path)
+    tracker.close()
+    return str(artifact.path)
+
+
+@task(cache_policy=NO_CACHE, persist_result=False)
+def cached_stage(name: str, path: str, inputs: dict[str, Any]) -> State[str]:
+    """A stage whose artifact is already in the store."""
+    return Completed(name="Cached", message=f"{name}: {path}", data=path)
+
+
+def execute(
+    dag: Dag,
+    placement: Placement,
+    tracking_parent: str | None = None,
+    on_stage: Callable[[StageRecord], None] = lambda record: None,
+) -> list[StageRecord]:
+    """Run every stage of the plan inside the current Prefect flow run; one record per stage.
+
+    A failed stage fails those that need it; the others go on.
+    """
+    handles: dict[str, Handle] = {}
+    for node in dag:
+        handles[node.name] = _start(node, handles, dag, placement, tracking_parent)
+    records = []
+    for node in dag:
+        record = _record(node, handles[node.name])
+        records.append(record)
+        on_stage(record)
+    return records
+
+
+def _start(
+    node: Node,
+    handles: dict[str, Handle],
+    dag: Dag,
+    placement: Placement,
+    tracking_parent: str | None,
+) -> Handle:
+    inputs = {key: _handles(value, handles) for key, value in node.upstream.items()}
+    names: dict[str, Any] = {"name": node.spec.stage, "task_run_name": node.name}
+    if node.found:
+        cached = cached_stage.with_options(**names)
+        return cached(node.name, str(node.found.path), inputs, return_state=True)
+    call = Call(
+        name=node.name,
+        recipe=dag.recipe,
+        label=node.spec.label,
+        fingerprint=node.spec.fingerprint,
+        function=node.function,
+        literals=node.literals,
+        placement=placement,
+        root=dag.store.root,
+        tracking_parent=tracking_parent,
+        forced=node.why == "forced",
+    )
+    with remote_options(max_retries=RAY_RETRIES, **_resources(node, placement)):
+        return build_stage.with_options(**names).submit(call, inputs)
+
+
+def _resources(node: Node, placement: Placement) -> dict[str, int]:
+    """What a stage asks of Ray. A stage that launches several workers asks for nothing itself:
+    its workers ask, and on a small machine a CPU held here would keep them waiting for ever.
+    """
+    if not node.about.trains:
+        return {"num_cpus": 1}
+    if placement.workers > 1:
+        return {"num_cpus": 0}
+    return {"num_cpus": placement.cpu_threads, "num_gpus": placement.gpus}
+
+
+def _handles(value: Node | list[Node], handles: dict[str, Handle]) -> Any:
+    if isinstance(value, Node):
+        return handles[value.name]
+    return [handles[node.name] for node in value]
+
+
+def _load(value: str | list[str]) -> Artifact | list[Artifact]:
+    if isinstance(value, str):
+        return Artifact.load(Path(value))
+    return [Artifact.load(Path(path)) for path in value]
+
+
+def _record(node: Node, handle: Handle) -> StageRecord:
+    """Wait for a stage; what became of it."""
+    state = _final_state(handle)
+    about = {
+        "name": node.name,
+        "stage": node.spec.stage,
+        "fingerprint": node.spec.fingerprint,
+        "why": node.why,
+    }
+    if not state.is_completed():
+        error = _error(state)
+        bad = isinstance(error, BadInput)
+        return StageRecord(**about, state="failed", error=str(error), bad_input=bad)
+    artifact = Artifact.load(Path(state.result()))
+    return StageRecord(
+        **about,
+        state="cached" if node.found else "built",
+        seconds=0.0 if node.found else artifact.manifest.seconds,
+        artifact=str(artifact.path),
+        ledger=artifact.manifest.ledger,
+    )
+
+
+def _final_state(handle: Handle) -> State[str]:
+    if isinstance(handle, State):
+        return handle
+    handle.wait()
+    if handle.state.is_crashed():  # the dead worker could not tell the server itself
+        mark_crashed(task_run_id=str(handle.task_run_id))
+    return handle.state
+
+
+def _error(state: State[str]) -> BaseException:
+    try:
+        state.result()
+    except Exception as error:
+        return error
+    return RuntimeError(state.message or state.name)

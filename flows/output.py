@@ -1,0 +1,86 @@
+"""What commands print: one JSON object on stdout with `--json`, readable text otherwise.
+
+With `--json`, file descriptor 1 points at stderr while the command works, because libraries
+(DeepSpeed among them) and child processes write to stdout as they please.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+console = Console(stderr=True)
+
+
+class Output:
+    """Collects the result of a command; `result` prints it once."""
+
+    def __init__(self, as_json: bool):
+        self.as_json = as_json
+        self.value: Any = None
+
+    def result(self, value: dict[str, Any]) -> None:
+        """Set the object that `--json` prints."""
+        self.value = value
+
+    def say(self, text: str) -> None:
+        """Print a line for people; silent with `--json`."""
+        if not self.as_json:
+            Console().print(text, highlight=False, soft_wrap=True)
+
+    def table(self, columns: Iterable[str], rows: Iterable[Iterable[Any]], title: str = "") -> None:
+        """Print a table for people; silent with `--json`."""
+        if self.as_json:
+            return
+        table = Table(*columns, title=title or None, box=None, header_style="bold")
+        for row in rows:
+            table.add_row(*("" if cell is None else str(cell) for cell in row))
+        Console().print(table)
+
+
+@contextmanager
+def output(as_json: bool) -> Iterator[Output]:
+    """The output of one command; its JSON object is printed even when the command fails."""
+    out = Output(as_json)
+    if not as_json:
+        yield out
+        return
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield out
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)
+        if out.value is not None:
+            print(json.dumps(out.value, default=str, allow_nan=False))
+
+
+def human(number: float | None, unit: str = "") -> str:
+    """A number in three digits with an SI prefix: 1.24M, 7.30G."""
+    if number is None:
+        return "-"
+    for prefix in ("", "k", "M", "G", "T", "P", "E"):
+        if abs(number) < 1000:
+            return f"{number:.3g}{prefix}{unit}"
+        number /= 1000
+    return f"{number:.3g}Z{unit}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as people say them: 0.4 s, 12 s, 3 min 20 s, 2 h 5 min."""
+    if seconds is None:
+        return "-"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,109 @@
+"""The Prefect flow: one run of one recipe.
+
+    headrace run quickstart                       # as a command
+    headrace deploy quickstart --cron "0 3 * * *" # on a schedule, by a Prefect worker
+
+Both come here: plan the stages, carry them out, record what became of them.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from prefect import flow, runtime
+from prefect.artifacts import create_link_artifact, create_markdown_artifact
+from prefect.states import Completed, Failed, State
+
+from cluster.mlflow_tracking import PipelineRun
+from cluster.ray_session import LazyRayTaskRunner
+from cluster.reaper import reap
+from cluster.runs import RunRecord, StageRecord
+from cluster.services import up
+from cluster.store import Artifact, Store
+from flows.dag import Dag
+from flows.end_to_end import plan
+from flows.execution import execute
+from flows.recipe import Recipe
+
+# Stages whose figures stand for the run; those of other stages carry the stage's name.
+SCORES = {"evaluate", "classify", "answers", "judge"}
+Goal = Literal["all", "data", "pretrain", "sweep"]
+log = logging.getLogger("headrace.run")
+
+
+@flow(name="headrace", flow_run_name="{recipe.name}", task_runner=LazyRayTaskRunner())
+def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) -> State[Any]:
+    """Take a recipe to its goal. What became of it is in the run record, failed or not."""
+    started = time.monotonic()
+    store = Store()
+    reap(store.root)
+    dag = plan(goal, Dag(recipe.name, store, frozenset(rebuild)), recipe)
+    record = RunRecord.start(recipe.model_dump(mode="json"), goal)
+    record = record.model_copy(update={"flow_run_id": str(runtime.flow_run.id)})
+    tracked = PipelineRun.start(recipe.name, record.id, record.recipe, record.flow_run_id)
+    record = record.model_copy(update={"tracking_run": tracked.run_id, "urls": _urls(tracked)})
+    record.save(store.root)
+    done: list[StageRecord] = []
+    status = "crashed"
+    try:
+        execute(dag, recipe.placement, tracked.run_id, on_stage=done.append)
+        status = "failed" if any(s.state == "failed" for s in done) else "completed"
+    finally:
+        seconds = round(time.monotonic() - started, 3)
+        record = record.model_copy(update={"stages": done, "status": status, "seconds": seconds})
+        record = record.model_copy(update=_results(done))
+        record.save(store.root)
+        tracked.finish(status, record.metrics)
+    _publish(record)
+    return _state(record)
+
+
+def _state(record: RunRecord) -> State[Any]:
+    failed = [s for s in record.stages if s.state == "failed"]
+    if failed:
+        return Failed(message=f"{failed[0].name}: {failed[0].error}")
+    return Completed(message=f"{record.id}: {len(record.stages)} stages")
+
+
+def _urls(tracked: PipelineRun) -> dict[str, str]:
+    services = up()
+    flow_url = f"{services.prefect_ui}/runs/flow-run/{runtime.flow_run.id}"
+    return {"prefect": flow_url, "mlflow": tracked.url(services.mlflow_ui)}
+
+
+def _results(stages: list[StageRecord]) -> dict[str, Any]:
+    """The run's figures, gathered from its artifacts, and the path of its report."""
+    metrics: dict[str, float] = {}
+    report = None
+    for stage in stages:
+        if stage.artifact is None or stage.stage == "sweep":
+            continue
+        prefix = "" if stage.stage in SCORES else f"{stage.stage}."
+        found = Artifact.load(Path(stage.artifact)).manifest.metrics
+        metrics |= {f"{prefix}{key}": value for key, value in found.items()}
+        if stage.stage == "report":
+            report = str(Path(stage.artifact) / "report.html")
+    return {"metrics": metrics, "report": report}
+
+
+def _publish(record: RunRecord) -> None:
+    """Show the outcome on the flow run's page in the Prefect UI."""
+    if url := record.urls.get("mlflow"):
+        create_link_artifact(key="mlflow-run", link=url, description="The run in MLflow")
+    lines = [f"| {key} | {value:.5g} |" for key, value in sorted(record.metrics.items())]
+    stages = [
+        f"| {s.name} | {s.state} | {s.seconds:.1f} | {s.why} | `{s.artifact or s.error}` |"
+        for s in record.stages
+    ]
+    text = "\n".join(
+        [
+            f"Report: `{record.report}`\n",
+            "| stage | state | seconds | why | artifact |\n|---|---|---|---|---|",
+            *stages,
+            "\n| figure | value |\n|---|---|",
+            *lines,
+        ]
+    )
+    create_markdown_artifact(key="report", markdown=text, description=f"{record.id}: the report")

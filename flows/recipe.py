@@ -1,0 +1,187 @@
+"""The recipe: the one typed description of a run, composed of each stage's own settings.
+
+A recipe is YAML; it needs `name` and `sources`, every other section has defaults. Shipped ones lie
+in `flows/recipes/`. Everything is identity but `placement`, which says where a run happens.
+"""
+
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError, field_validator
+
+from cluster.errors import BadInput
+from cluster.placement import Placement
+from cluster.settings import Settings, nearest
+from tasks.data.dedup import DedupSettings
+from tasks.data.filters import FilterSettings
+from tasks.data.read import SourceSettings
+from tasks.data.redact import RedactSettings
+from tasks.scaling.forecast import FitSettings
+from tasks.scaling.plan import SweepSettings
+from tasks.scoring.answers import AnswerSettings
+from tasks.scoring.evaluate import HeldoutSettings
+from tasks.scoring.judge import JudgeSettings
+from tasks.tokens.shards import ShardSettings
+from tasks.tokens.tokenizer import TokenizerSettings
+from tasks.training.settings import ModelSettings, PretrainSettings
+from tasks.tuning.settings import ClassifySettings, InstructSettings
+
+SHIPPED = Path(__file__).parent / "recipes"
+
+
+class EvaluateSettings(Settings):
+    """How the finished models are measured."""
+
+    heldout: HeldoutSettings = HeldoutSettings()
+    answers: AnswerSettings = AnswerSettings()
+    judge: JudgeSettings = JudgeSettings()
+
+
+class Recipe(Settings):
+    """What to make, stage by stage; `null` leaves an optional stage out."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="names the folders")
+    seed: int = Field(0, ge=0, description="seed of every random choice")
+    sources: tuple[SourceSettings, ...] = Field(min_length=1, description="where text comes from")
+    filters: FilterSettings = FilterSettings()
+    dedup: DedupSettings = DedupSettings()
+    redact: RedactSettings = RedactSettings()
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    shards: ShardSettings = ShardSettings()
+    model: ModelSettings = ModelSettings()
+    pretrain: PretrainSettings = PretrainSettings()
+    sweep: SweepSettings | None = SweepSettings()
+    fit: FitSettings = FitSettings()
+    classify: ClassifySettings | None = ClassifySettings()
+    instruct: InstructSettings | None = InstructSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+    placement: Placement = Placement()
+
+    @field_validator("sources", mode="before")
+    @classmethod
+    def _bare_paths(cls, value: Any) -> Any:
+        """A source may be written as its bare path."""
+        if isinstance(value, list | tuple):
+            return [{"path": item} if isinstance(item, str) else item for item in value]
+        return value
+
+
+def load(name_or_path: str, overrides: typing.Sequence[str] = ()) -> Recipe:
+    """A shipped recipe by name or any by path, with `a.b=value` overrides applied.
+
+    Raises BadInput for a recipe that cannot be found, read or validated; the message quotes the
+    key, its value and what is allowed.
+    """
+    path = find(name_or_path)
+    values = read_yaml(path.read_text(), str(path))
+    if not isinstance(values, dict):
+        raise BadInput(f"{path}: a recipe is a mapping of keys, found {type(values).__name__}")
+    for override in overrides:
+        apply_override(values, override)
+    return validate(values, str(path))
+
+
+def find(name_or_path: str) -> Path:
+    """The file of a recipe."""
+    path = Path(name_or_path).expanduser()
+    shipped = SHIPPED / f"{name_or_path}.yaml"
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        if path.is_file():
+            return path
+        raise BadInput(f"no recipe file at {path.resolve()}")
+    if shipped.is_file():
+        return shipped
+    names = [p.stem for p in SHIPPED.glob("*.yaml")]
+    raise BadInput(f"no recipe '{name_or_path}': {nearest(name_or_path, names)}, or give a path")
+
+
+def read_yaml(text: str, origin: str) -> Any:
+    """YAML of plain values; a key given twice is refused rather than the first one dropped."""
+    try:
+        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
+    except yaml.YAMLError as error:
+        raise BadInput(f"{origin}: not valid YAML: {error}") from error
+
+
+class _StrictLoader(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key '{key}' is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Set one dotted key, `a.b=value`, in place; list items by number, the value is YAML."""
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise BadInput(f"--set {override}: write it as key=value, for example model.depth=6")
+    *parents, last = key.strip().split(".")
+    inner: Any = values
+    for part in parents:
+        if isinstance(inner, list):
+            inner = inner[_index(override, part, inner)]
+        else:
+            if inner.get(part) is None:
+                inner[part] = {}
+            inner = inner[part]
+        if not isinstance(inner, dict | list):
+            raise BadInput(f"--set {override}: '{part}' is a value, not a section")
+    value = read_yaml(text, f"--set {override}")
+    if isinstance(inner, list):
+        inner[_index(override, last, inner)] = value
+    else:
+        inner[last] = value
+
+
+def _index(override: str, part: str, items: list[Any]) -> int:
+    if part.isdigit() and int(part) < len(items):
+        return int(part)
+    raise BadInput(f"--set {override}: '{part}' must be a number from 0 to {len(items) - 1}")
+
+
+def validate(values: dict[str, Any], origin: str) -> Recipe:
+    """A recipe from plain values; see `load` for errors."""
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        lines = [_explain(fault) for fault in error.errors()]
+        raise BadInput(f"{origin}: " + "; ".join(lines)) from None
+
+
+def _explain(fault: Any) -> str:
+    """One validation fault in words, with the nearest key for an unknown one."""
+    place = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] == "extra_forbidden":
+        return f"unknown key '{place}': {nearest(str(fault['loc'][-1]), _keys(fault['loc'][:-1]))}"
+    if fault["type"] == "missing":
+        return f"'{place}' is missing"
+    return f"{place} = {fault['input']!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
+
+
+def _keys(location: tuple[str | int, ...]) -> list[str]:
+    """The keys that the section at a location may have."""
+    section: Any = Recipe
+    for part in location:
+        if isinstance(part, str) and part in section.model_fields:
+            section = _section(section.model_fields[part].annotation)
+    return list(section.model_fields)
+
+
+def _section(annotation: Any) -> Any:
+    """The settings class inside an annotation such as `SweepSettings | None` or `tuple[X, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation):
+        for inner in typing.get_args(annotation):
+            if (found := _section(inner)) is not None:
+                return found
+    return None

@@ -1,0 +1,150 @@
+"""The whole pipeline with the real parts: Prefect, Ray, MLflow and DeepSpeed, on the smoke recipe."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+HEADRACE = [sys.executable, "-m", "flows.cli"]
+STAGES = ["read", "filter", "dedup", "redact", "tokenizer", "shards", "pretrain", "evaluate"]
+STAGES += ["classify", "instruct", "answers", "judge", "sweep", "fit", "report"]
+
+
+def headrace(*arguments: str) -> dict[str, Any]:
+    result = subprocess.run(
+        [*HEADRACE, *arguments, "--json"], capture_output=True, text=True, timeout=600
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    value: dict[str, Any] = json.loads(result.stdout)
+    return value
+
+
+def states(run: dict[str, Any]) -> dict[str, str]:
+    return {stage["name"]: stage["state"] for stage in run["stages"]}
+
+
+@pytest.fixture(scope="module")
+def first_run(shared_home: Path) -> dict[str, Any]:
+    return headrace("run", "smoke")
+
+
+def test_the_first_run_builds_every_stage(first_run: dict[str, Any]) -> None:
+    assert first_run["status"] == "completed"
+    assert set(states(first_run).values()) == {"built"}
+    assert {name.split("/")[0] for name in states(first_run)} == set(STAGES)
+    needed = {"bits_per_byte", "bits_per_byte_witten_bell", "accuracy", "accuracy_majority"}
+    assert needed <= set(first_run["metrics"])
+
+
+def test_the_report_is_one_self_contained_page(first_run: dict[str, Any]) -> None:
+    page = Path(first_run["report"]).read_text()
+    assert "<svg" in page
+    assert "src=\"http" not in page and "<link" not in page
+    assert "not a measure of quality" in page
+
+
+def test_every_ledger_balances(first_run: dict[str, Any]) -> None:
+    ledgers = {s["name"]: s["ledger"] for s in first_run["stages"] if s["ledger"]}
+    assert set(STAGES[:4]) <= set(ledgers)
+    for ledger in ledgers.values():
+        assert ledger["in"] == ledger["out"] + sum(ledger["rejects"].values())
+
+
+def test_prefect_shows_the_stages_and_mlflow_the_nested_runs(first_run: dict[str, Any]) -> None:
+    url = first_run["urls"]["prefect"]
+    base, flow_run = url.split("/runs/")[0], url.rsplit("/", 1)[1]
+    body = {"flow_runs": {"id": {"any_": [flow_run]}}, "limit": 200}
+    runs = httpx.post(f"{base}/api/task_runs/filter", json=body, timeout=30).json()
+    assert {run["name"] for run in runs} == set(states(first_run))
+    assert {run["state"]["type"] for run in runs} == {"COMPLETED"}
+    shards = next(run for run in runs if run["name"] == "shards")
+    assert shards["task_inputs"]["inputs"], "the DAG has an edge into shards"
+    logs = httpx.post(f"{base}/api/logs/filter", json={"limit": 200}, timeout=30).json()
+    assert any(log["name"].startswith("headrace") and log["task_run_id"] for log in logs)
+
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{os.environ['HEADRACE_HOME']}/mlflow/mlflow.db")
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    runs = client.search_runs(experiments)
+    children = [run for run in runs if "mlflow.parentRunId" in run.data.tags]
+    trained = {run.info.run_name.split("/")[0] for run in children}
+    assert {"pretrain", "classify", "instruct", "sweep"} <= trained
+    pretrain = next(run for run in children if run.info.run_name == "pretrain")
+    history = client.get_metric_history(pretrain.info.run_id, "loss")
+    steps = [point.step for point in history]
+    assert len(steps) > 5 and steps == sorted(set(steps))
+    assert history[-1].value < history[0].value
+    assert {run.info.status for run in runs} == {"FINISHED"}
+
+
+def test_a_second_run_finds_everything_cached(first_run: dict[str, Any]) -> None:
+    again = headrace("run", "smoke")
+    assert set(states(again).values()) == {"cached"}
+    assert again["metrics"] == first_run["metrics"]
+    assert again["seconds"] < 15
+
+
+def test_a_changed_vocabulary_rebuilds_what_depends_on_it(first_run: dict[str, Any]) -> None:
+    changed = headrace("data", "smoke", "--set", "tokenizer.vocab_size=600")
+    assert states(changed) == {
+        "read": "cached",
+        "filter": "cached",
+        "dedup": "cached",
+        "redact": "cached",
+        "tokenizer": "built",
+        "shards": "built",
+        "report": "built",
+    }
+    reasons = {stage["name"]: stage["why"] for stage in changed["stages"]}
+    assert reasons["tokenizer"] == "vocab_size 512 -> 600"
+    assert reasons["shards"] == "its tokenizer changed"
+
+
+def test_generate_continues_a_prompt(first_run: dict[str, Any]) -> None:
+    model = next(s["artifact"] for s in first_run["stages"] if s["name"] == "pretrain")
+    reply = headrace("generate", model, "--prompt", "def main(", "--max-tokens", "5")
+    assert len(reply["tokens"]) <= 5 and isinstance(reply["text"], str)
+
+
+def test_lineage_reaches_the_source_files_and_their_licences(first_run: dict[str, Any]) -> None:
+    graph = headrace("lineage", "judge")
+    sources = [node for node in graph["nodes"] if node["kind"] == "source"]
+    assert sources and all(node["license"] for node in sources)
+
+
+def losses(run: dict[str, Any]) -> list[tuple[int, float]]:
+    folder = Path(next(s["artifact"] for s in run["stages"] if s["name"] == "pretrain"))
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [(row["step"], row["loss"]) for row in rows]
+
+
+def weights(run: dict[str, Any]) -> bytes:
+    folder = Path(next(s["artifact"] for s in run["stages"] if s["name"] == "pretrain"))
+    return (folder / "model.safetensors").read_bytes()
+
+
+LONGER = ["--set", "pretrain.tokens=200_000", "--set", "pretrain.checkpoint_seconds=1"]
+
+
+def test_killed_and_resumed_equals_undisturbed(first_run: dict[str, Any]) -> None:
+    """kill -9 of the whole process tree in mid-training; the same command then goes on."""
+    command = [*HEADRACE, "pretrain", "smoke", *LONGER, "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    home = Path(os.environ["HEADRACE_HOME"])
+    deadline = time.monotonic() + 120
+    while not list(home.glob("work/pretrain-*/checkpoints/step-*")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    resumed = headrace("pretrain", "smoke", *LONGER)
+    undisturbed = headrace("pretrain", "smoke", *LONGER, "--rebuild", "pretrain")
+    assert losses(resumed) == losses(undisturbed)

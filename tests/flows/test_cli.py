@@ -1,0 +1,122 @@
+"""The command line: light to start, exact in what it prints, honest in its exit status."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.settings import Settings
+from cluster.stage import build, stage
+from cluster.store import Draft, Store
+
+HEAVY = {"torch", "deepspeed", "ray", "prefect", "mlflow", "transformers", "matplotlib", "scipy"}
+
+
+class Text(Settings):
+    text: str = "water"
+
+
+@stage(version=1)
+def pour(settings: Text, draft: Draft) -> None:
+    (draft.path / "data.txt").write_text(settings.text)
+
+
+def headrace(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flows.cli", *arguments]
+    environment = os.environ | {"HEADRACE_HOME": str(home), "COLUMNS": "200"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["ls"], ["run", "--help"], ["show", "gpt2-xl"], ["status"]]
+)
+def test_quick_commands_import_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
+    code = (
+        "import sys, json\n"
+        "from flows.cli import app\n"
+        f"try: app({arguments!r}, standalone_mode=False)\n"
+        "finally: print(json.dumps(sorted(sys.modules)), file=sys.stderr)\n"
+    )
+    environment = os.environ | {"HEADRACE_HOME": str(tmp_path)}
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    modules = set(json.loads(result.stderr.splitlines()[-1]))
+    assert not modules & HEAVY
+
+
+def test_every_command_has_help() -> None:
+    from typer.main import get_command
+
+    from flows.cli import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    assert {"run", "plan", "data", "pretrain", "sweep", "generate", "up", "down", "status"} <= set(
+        commands
+    )
+    assert {"deploy", "ls", "show", "lineage", "verify", "gc"} <= set(commands)
+    assert all(command.help for command in commands.values())
+
+
+def test_store_commands_speak_json(tmp_path: Path) -> None:
+    made = build(pour, Store(tmp_path), recipe="mill", settings=Text())
+    listed = json.loads(headrace(tmp_path, "ls", "--json").stdout)
+    assert [a["artifact"] for a in listed["artifacts"]] == [made.name]
+    shown = json.loads(headrace(tmp_path, "show", "pour", "--json").stdout)
+    assert shown["fingerprint"] == made.fingerprint
+    graph = json.loads(headrace(tmp_path, "lineage", "pour", "--json").stdout)
+    assert [n["id"] for n in graph["nodes"]] == [made.name] and graph["edges"] == []
+
+
+def test_verify_finds_damage_names_it_and_exits_with_2(tmp_path: Path) -> None:
+    made = build(pour, Store(tmp_path), recipe="mill", settings=Text())
+    assert json.loads(headrace(tmp_path, "verify", "--json").stdout)["ok"] is True
+    (made.path / "data.txt").write_text("waxer")
+    result = headrace(tmp_path, "verify", "--json")
+    assert result.returncode == 2
+    report = json.loads(result.stdout)
+    assert report["ok"] is False and "data.txt" in report["bad"][made.name][0]
+    assert "--rebuild pour" in result.stderr
+
+
+def test_gc_keeps_manifests_and_reports_what_it_frees(tmp_path: Path) -> None:
+    made = build(pour, Store(tmp_path), recipe="mill", settings=Text())
+    dry = json.loads(headrace(tmp_path, "gc", "--dry-run", "--json").stdout)
+    assert dry["freed_bytes"] > 0 and made.path.exists()
+    wet = json.loads(headrace(tmp_path, "gc", "--json").stdout)
+    assert wet["freed_bytes"] == dry["freed_bytes"] and not made.path.exists()
+    assert (tmp_path / "manifests" / "pour" / f"{made.path.name}.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "quikstart"], "did you mean 'quickstart'"),
+        (["run", "smoke", "--set", "modle.depth=3"], "did you mean 'model'"),
+        (["show", "nothing"], "headrace ls"),
+        (["run", "--no-such-flag"], "No such option"),
+        (["fit", "missing.csv"], "missing.csv"),
+    ],
+)
+def test_bad_input_exits_with_2_and_says_what_to_do(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    result = headrace(tmp_path, *arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_plan_states_reasons_and_numbers_without_training(tmp_path: Path) -> None:
+    result = headrace(tmp_path, "plan", "smoke", "--json")
+    assert result.returncode == 0, result.stderr
+    plan = json.loads(result.stdout)
+    keys = {"stages", "params", "tokens", "flops", "bytes_per_device", "seconds", "cost"}
+    assert keys <= set(plan)
+    assert {stage["why"] for stage in plan["stages"]} == {"first build"}
+    assert plan["flops"] > 6 * plan["params"]
+    assert not (tmp_path / "artifacts").exists()

@@ -1,0 +1,114 @@
+"""Recipes: defaults, overrides, and messages that say what is wrong and what is allowed."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from cluster.errors import BadInput
+from flows.recipe import SHIPPED, Recipe, load
+
+MINIMAL = "name: mine\nsources: [{path: 'data/*.jsonl'}]\n"
+
+
+@pytest.fixture
+def recipe_file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINIMAL)
+    return path
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda p: p.stem)
+def test_shipped_recipes_are_valid_and_named_after_their_file(path: Path) -> None:
+    assert load(path.stem).name == path.stem
+
+
+def test_name_and_sources_suffice(recipe_file: Path) -> None:
+    recipe = load(str(recipe_file))
+    assert recipe.tokenizer.vocab_size == 4096
+    assert recipe.pretrain.batch_tokens == 16_384
+    assert (recipe.model.family, recipe.model.depth) == ("decoder", 4)
+    assert recipe.filters.preset == "basic"
+    assert recipe.dedup.exact and recipe.dedup.fuzzy
+    assert set(recipe.redact.kinds) == {"email", "ip", "phone", "card", "iban", "secret"}
+
+
+def test_overrides_are_yaml_values_at_dotted_keys(recipe_file: Path) -> None:
+    recipe = load(
+        str(recipe_file),
+        [
+            "tokenizer.vocab_size=600",
+            "redact.kinds=[email]",
+            "sources.0.weight=2",
+            "sweep=null",
+            "placement.workers=2",
+        ],
+    )
+    assert recipe.tokenizer.vocab_size == 600
+    assert recipe.redact.kinds == ("email",)
+    assert recipe.sources[0].weight == 2.0
+    assert recipe.sweep is None
+    assert recipe.placement.workers == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "tokenizer.vocab_sise=600",
+            "unknown key 'tokenizer.vocab_sise': did you mean 'vocab_size'",
+        ),
+        ("tokeniser.vocab_size=600", "did you mean 'tokenizer'"),
+        ("sources.0.pth=x", "did you mean 'path'"),
+        ("sweep.width=3", "did you mean 'widths'"),
+        ("model.depth=0", "model.depth = 0: input should be greater than or equal to 1"),
+        ("pretrain.precision=fp7", "pretrain.precision = 'fp7'"),
+        ("pretrain.tokens=.nan", "pretrain.tokens"),
+        ("sources.4.path=x", "must be a number from 0 to 0"),
+        ("name.first=x", "'name' is a value, not a section"),
+        ("seed", "write it as key=value"),
+        ("name=../up", "name = '../up'"),
+    ],
+)
+def test_bad_overrides_are_explained(recipe_file: Path, override: str, message: str) -> None:
+    with pytest.raises(BadInput) as error:
+        load(str(recipe_file), [override])
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: a\nname: b\nsources: [x]\n", "key 'name' is given twice"),
+        ("name: a\n", "'sources' is missing"),
+        ("- a\n", "a recipe is a mapping"),
+        ("name: a\nsources: !!python/object:os.system x\n", "not valid YAML"),
+        ("name: [a\n", "not valid YAML"),
+    ],
+)
+def test_bad_files_are_explained(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(BadInput) as error:
+        load(str(path))
+    assert message in str(error.value) and "bad.yaml" in str(error.value)
+
+
+def test_an_unknown_recipe_names_the_nearest() -> None:
+    with pytest.raises(BadInput, match="did you mean 'quickstart'"):
+        load("quikstart")
+
+
+def test_recipes_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        load("smoke").seed = 3  # type: ignore[misc]
+
+
+def test_yaml_numbers_in_exponent_form_are_numbers(recipe_file: Path) -> None:
+    recipe = load(str(recipe_file), ["filters.max_bad_rate=1e-2"])
+    assert recipe.filters.max_bad_rate == pytest.approx(0.01)
+
+
+def test_the_recipe_survives_its_own_json() -> None:
+    recipe = load("quickstart")
+    assert Recipe.model_validate(recipe.model_dump(mode="json")) == recipe
