@@ -14,18 +14,19 @@ import traceback
 import typer
 
 from cluster.errors import BadInput, StageFailed
-from flows.commands import models, runs, services, store
+from flows.commands import measures, models, runs, services, store
 from flows.output import console
 
 app = typer.Typer(
     name="headrace",
     help="Raw text to an evaluated language model: one recipe, on a laptop or a cluster.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (runs, models, services, store):
+for group in (runs, models, measures, services, store):
     group.register(app)
 
 

@@ -1,11 +1,9 @@
-"""generate, fit, score, judge, agree: single steps as tools of their own, on any file or model."""
+"""generate: text from a model."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cluster.errors import BadInput
 from flows.commands.options import AsJson, Home
 from flows.output import output
 
@@ -25,7 +23,10 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Continue a prompt with a trained model."""
-    from tasks.tuning.generation import GenerationSettings, generate_text
+    from pathlib import Path
+
+    from cluster.store import Store
+    from tasks.generation import GenerationSettings, generate_text
 
     with output(as_json) as out:
         settings = GenerationSettings(
@@ -38,71 +39,12 @@ def generate(
             seed=seed,
             chat=chat,
         )
-        result = generate_text(model_folder(model), prompt, settings)
+        folder = Path(model) if Path(model).is_dir() else Store().get(model).path
+        result = generate_text(folder, prompt, settings)
         out.result(result)
         out.say(result["text"])
 
 
-def model_folder(name: str) -> Path:
-    """The folder of a model: a path, or an artifact of the store."""
-    if Path(name).is_dir():
-        return Path(name)
-    from cluster.store import Store
-
-    return Store().get(name).path
-
-
-def fit(
-    runs: Annotated[Path, typer.Argument(help="CSV with params,tokens,loss (see --form)")],
-    form: Annotated[
-        str, typer.Option(help="chinchilla, kaplan, isoflop, power, repeated or tied")
-    ] = "chinchilla",
-    loss: Annotated[str, typer.Option(help="huber or lad")] = "huber",
-    delta: Annotated[float, typer.Option(min=1e-9, help="of the Huber loss")] = 1e-3,
-    bootstrap: Annotated[int, typer.Option(min=0, help="resamples for standard errors")] = 0,
-    predict: Annotated[
-        str | None, typer.Option(metavar="PARAMS,TOKENS", help="predict the loss of this run")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Fit a scaling law to runs from anywhere."""
-    from tasks.scaling.fit import fit_file
-
-    with output(as_json) as out:
-        result = fit_file(runs, form, loss, delta, bootstrap, _pair(predict))
-        out.result(result)
-        rows = ((key, value) for key, value in result.items() if key != "warnings")
-        out.table(("key", "value"), rows)
-        for warning in result["warnings"]:
-            out.say(f"warning: {warning}")
-
-
-def _pair(text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    try:
-        params, tokens = (float(part) for part in text.split(","))
-    except ValueError:
-        raise BadInput(f"--predict {text}: write two numbers, e.g. 70e9,1.4e12") from None
-    return params, tokens
-
-
-def score(
-    file: Annotated[Path, typer.Argument(help='JSON lines {"prediction","references":[..]}')],
-    metrics: Annotated[str, typer.Option(help="comma-separated names")] = "bleu,rouge1,rougeL",
-    stem: Annotated[bool, typer.Option("--stem", help="compare word stems in ROUGE")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Overlap scores of predictions against references."""
-    from tasks.scoring.overlap import score_file
-
-    with output(as_json) as out:
-        result = score_file(file, [m.strip() for m in metrics.split(",")], stem)
-        out.result(result)
-        out.table(("metric", "corpus"), result["corpus"].items())
-
-
 def register(app: typer.Typer) -> None:
     """Add these commands to the application."""
-    for command in (generate, fit, score):
-        app.command()(command)
+    app.command()(generate)

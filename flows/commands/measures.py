@@ -1,0 +1,129 @@
+"""fit, score, judge, agree: measuring as tools of their own, on anybody's files."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cluster.errors import BadInput
+from flows.commands.options import AsJson, Home
+from flows.output import Output, output
+
+
+def fit(
+    runs: Annotated[Path, typer.Argument(help="CSV with params,tokens,loss (see --form)")],
+    form: Annotated[
+        str, typer.Option(help="chinchilla, kaplan, isoflop, power, repeated or tied")
+    ] = "chinchilla",
+    loss: Annotated[str | None, typer.Option(help="huber or lad; default huber")] = None,
+    delta: Annotated[float | None, typer.Option(min=1e-9, help="of Huber; default 1e-3")] = None,
+    bootstrap: Annotated[int, typer.Option(min=0, help="resamples for standard errors")] = 0,
+    predict: Annotated[
+        str | None, typer.Option(metavar="PARAMS,TOKENS", help="predict the loss of this run")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a scaling law to runs from anywhere."""
+    from tasks.scaling.fit import fit_file
+
+    with output(as_json) as out:
+        wanted = None if predict is None else _numbers("--predict", predict)
+        result = fit_file(runs, form, loss, delta, bootstrap, wanted)
+        out.result(result)
+        _rows(out, {key: value for key, value in result.items() if key != "warnings"})
+        for warning in result["warnings"]:
+            out.say(f"warning: {warning}")
+
+
+def score(
+    file: Annotated[Path, typer.Argument(help='JSON lines {"prediction","references":[..]}')],
+    metrics: Annotated[str, typer.Option(help="comma-separated names")] = "bleu,rouge1,rougeL",
+    stem: Annotated[bool, typer.Option("--stem", help="compare word stems in ROUGE")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Overlap scores of predictions against references."""
+    from tasks.scoring.overlap import score_file
+
+    with output(as_json) as out:
+        result = score_file(file, [name.strip() for name in metrics.split(",")], stem)
+        out.result(result)
+        _rows(out, result["corpus"])
+
+
+def judge(
+    file: Annotated[Path, typer.Argument(help="JSON lines {id, input, prediction, ...}")],
+    judge_url: Annotated[str, typer.Option(help="an OpenAI-compatible endpoint")],
+    judge_model: Annotated[str, typer.Option(help="the judge's name there")],
+    metric: Annotated[str, typer.Option(help="geval, qag or summary")] = "geval",
+    criteria: Annotated[str, typer.Option(help="a shipped name, or a criterion")] = "correctness",
+    steps: Annotated[Path | None, typer.Option(help="a file, one step a line")] = None,
+    scale: Annotated[str, typer.Option(help="lowest and highest rating")] = "1-5",
+    samples: Annotated[int, typer.Option(min=1, help="replies where p is unknown")] = 1,
+    prices: Annotated[
+        str | None, typer.Option(metavar="IN,OUT", help="USD per million tokens")
+    ] = None,
+    budget: Annotated[float | None, typer.Option(min=0, help="USD, kept; needs --prices")] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Scores by a language model, resumable; a failed reply is unscored, never 0."""
+    from tasks.scoring.geval import parse_scale
+    from tasks.scoring.judging import judge_file
+
+    with output(as_json) as out:
+        result = judge_file(
+            file,
+            metric=metric,
+            url=judge_url,
+            model=judge_model,
+            criterion=criteria,
+            steps=steps,
+            scale=parse_scale(scale),
+            samples=samples,
+            prices=_prices(prices),
+            budget=budget,
+        )
+        out.result(result)
+        _rows(out, {key: value for key, value in result.items() if key != "rows"})
+
+
+def agree(
+    file: Annotated[Path, typer.Argument(help="JSON lines with both numbers")],
+    human: Annotated[str, typer.Option(help="the field of the human rating")],
+    field: Annotated[str, typer.Option("--score", help="the field of the score")] = "score",
+    group: Annotated[str | None, typer.Option(help="correlate within groups of this field")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """How scores agree with people: Pearson, Spearman and Kendall, with their intervals."""
+    from tasks.scoring.agreement import agree_file
+
+    with output(as_json) as out:
+        result = agree_file(file, human, field, group)
+        out.result(result)
+        _rows(out, result)
+
+
+def _rows(out: Output, values: dict[str, Any]) -> None:
+    out.table(("key", "value"), values.items())
+
+
+def _prices(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    found = _numbers("--prices", text)
+    if len(found) != 2:
+        raise BadInput(f"--prices {text}: write two numbers, in and out, e.g. 0.5,1.5")
+    return found[0], found[1]
+
+
+def _numbers(flag: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise BadInput(f"{flag} {text}: write numbers with commas, e.g. 70e9,1.4e12") from None
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the application."""
+    for command in (fit, score, judge, agree):
+        app.command()(command)
