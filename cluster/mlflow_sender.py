@@ -21,8 +21,10 @@ from mlflow.entities import (
     Param,
     RunTag,
 )
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
+from cluster.store import write_atomically
 from cluster.tracking import ended, events, sent
 
 BATCH, RETRY_SECONDS = 1000, 10.0
@@ -75,9 +77,9 @@ class Sender:
                     return
                 known |= run
             else:
-                self._pass_on(known["run_id"], known["experiment_id"], event)
+                self._try_to_pass_on(known["run_id"], known["experiment_id"], event)
             known["offset"] = offset
-            path.with_suffix(".sent").write_text(json.dumps(known))
+            write_atomically(path.with_suffix(".sent"), json.dumps(known))
 
     def _begin(self, event: dict[str, Any], known: dict[str, Any]) -> dict[str, Any] | None:
         """Create the run of a journal, or set the one it has to running again."""
@@ -105,6 +107,15 @@ class Sender:
 
     def _stores_locally(self) -> bool:
         return not self.client.tracking_uri.startswith("http")
+
+    def _try_to_pass_on(self, run_id: str, experiment_id: str, event: dict[str, Any]) -> None:
+        """Pass an event on; one that MLflow will never take must not hold up what follows."""
+        try:
+            self._pass_on(run_id, experiment_id, event)
+        except MlflowException as error:
+            if error.error_code != "INVALID_PARAMETER_VALUE":
+                raise
+            log.error("MLflow refuses %s of run %s: %s", sorted(event), run_id, error)
 
     def _pass_on(self, run_id: str, experiment_id: str, event: dict[str, Any]) -> None:
         if "params" in event:

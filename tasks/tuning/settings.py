@@ -8,7 +8,7 @@ from tasks.training.settings import OptimizerSettings, TrainSettings
 class ClassifySettings(TrainSettings):
     """Fine-tuning to name the class of a text."""
 
-    optimizer: OptimizerSettings = OptimizerSettings(learning_rate=1e-3, schedule="linear")
+    optimizer: OptimizerSettings = OptimizerSettings(learning_rate=2e-3, schedule="linear")
     data: str = Field(
         "python://stdlib", description="the embedded corpus, or a .jsonl file (also compressed)"
     )

@@ -166,6 +166,20 @@ def test_an_unreachable_store_loses_nothing(
     assert history(sender, tracker.run_id) == [(1, 9.0), (2, 8.0), (3, 7.0), (4, 6.0)]
 
 
+def test_an_event_that_mlflow_refuses_does_not_hold_up_the_next(
+    sender: Any, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = pipeline(request)
+    tracker = stage_tracker(pretrain, "pretrain", run.run_id, "refused0")
+    shards = SimpleNamespace(name="n" * 600, fingerprint="f" * 64, path=Path("/s"))
+    tracker.datasets({"shards": shards})
+    tracker.metrics(rows(1, 2))
+    sender.send_all()
+    sender.send_all()
+    assert "MLflow refuses ['inputs', 'time']" in caplog.text
+    assert history(sender, tracker.run_id) == [(1, 9.0), (2, 8.0)]
+
+
 def test_figures_that_are_not_finite_are_shown_as_such(
     sender: Any, request: pytest.FixtureRequest
 ) -> None:

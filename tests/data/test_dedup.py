@@ -112,6 +112,9 @@ def test_a_giant_cluster_costs_linear_work():
     assert found.clusters == 1
     assert found.largest >= 990
     assert found.pairs_checked < 5 * len(texts)
+    shuffled = random.Random(2).sample(texts, len(texts))
+    again = find(shuffled)
+    assert [shuffled[a] for a, _, _ in again.examples] == [texts[a] for a, _, _ in found.examples]
 
 
 def test_texts_without_words_are_never_near_duplicates():

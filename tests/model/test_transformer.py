@@ -163,7 +163,7 @@ def test_at_first_blocks_pass_tokens_through_and_all_next_tokens_are_about_as_li
     hidden = network(inputs)
     assert torch.equal(hidden, network.norm(network.embedding(inputs)))
     loss = torch.nn.functional.cross_entropy(network.logits(hidden).mT, inputs.roll(-1, 1))
-    assert float(loss.detach()) == pytest.approx(math.log(256), abs=0.1)
+    assert float(loss.detach()) == pytest.approx(math.log(256), abs=0.2)
 
 
 def test_the_same_seed_builds_the_same_network():

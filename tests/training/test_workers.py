@@ -1,0 +1,98 @@
+"""Training by two Ray Train workers: the same losses as one, through a worker's death too."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.environment import prepare
+from cluster.placement import Placement
+from cluster.tracking import NullTracker
+from tasks.training.job import Diverged, Program
+from tasks.training.launch import launch
+from tests.training import toy
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[None]:
+    prepare()  # before Ray is imported
+    from cluster import ray_session
+
+    ray_session.start()
+    yield
+
+
+def losses(folder: Path) -> list[float]:
+    return [
+        json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().split("\n")[:-1]
+    ]
+
+
+class Recorder(NullTracker):
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def metrics(self, rows: Any) -> None:
+        self.steps += [row["step"] for row in rows]
+
+
+def test_two_workers_with_zero_1_train_as_one_process_does(ray: None, tmp_path: Path) -> None:
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    launch(toy.job(alone), Placement())
+    tracker, seen = Recorder(), []
+    job = toy.job(
+        shared,
+        checkpoint_seconds=1e-6,
+        tracker=tracker,
+        on_progress=lambda *figures, **more: seen.append(figures),
+    )
+    weights = launch(job, Placement(workers=2, zero_stage=1))
+    assert weights == shared / "weights.safetensors"
+    assert losses(shared) == pytest.approx(losses(alone), rel=1e-5)
+    assert tracker.steps == list(range(1, 13))
+    assert seen[-1] == (12, 12, "steps")
+
+
+def note_process(folder: Path, first: int, count: int) -> dict[str, Any]:
+    (folder / f"{os.getpid()}.pid").touch()
+    time.sleep(0.05)
+    return toy.batch(first, count)
+
+
+def build_noted(folder: Path) -> Program:
+    program = toy.build()
+    return Program(program.module, partial(note_process, folder), program.groups)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced_and_the_training_goes_on(ray: None, tmp_path: Path) -> None:
+    alone, shared, pids = tmp_path / "alone", tmp_path / "shared", tmp_path / "pids"
+    pids.mkdir()
+    launch(toy.job(alone, steps=60), Placement(workers=1))
+    job = toy.job(shared, steps=60, build=partial(build_noted, pids), checkpoint_seconds=0.2)
+    killer = threading.Thread(target=kill_one, args=(shared, pids))
+    killer.start()
+    launch(job, Placement(workers=2, zero_stage=1))
+    killer.join()
+    assert len(list(pids.iterdir())) == 4
+    assert losses(shared) == pytest.approx(losses(alone), rel=1e-4)
+
+
+def kill_one(folder: Path, pids: Path) -> None:
+    while not list(folder.glob("checkpoints/step-*")):
+        time.sleep(0.05)
+    os.kill(int(next(pids.iterdir()).stem), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_divergence_is_not_tried_again(ray: None, tmp_path: Path) -> None:
+    job = toy.job(tmp_path, build=partial(toy.build, poison=4))
+    with pytest.raises(Diverged, match=r"step 4 of 12: loss nan"):
+        launch(job, Placement(workers=2))
