@@ -1,8 +1,8 @@
 """DeepSpeed, imported quickly and quietly.
 
 Three defaults are worth undoing. Its autotuner, which no training uses, imports MLflow (3 s). Its
-logger writes to stdout, where only results belong. On the CPU it compiles a shared-memory kernel at
-first use (30 s, and a C++ compiler must be there) for what gloo does as well.
+logger writes to stdout, where only results belong. And it tries the C++ compiler on each of its
+kernels, then compiles one for collectives on the CPU (30 s), which gloo does as well.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def load_deepspeed(device: Device) -> ModuleType:
 
     if (name := get_accelerator().device_name()) != device:
         raise RuntimeError(f"DeepSpeed runs on {name} in this process, {device} was asked for")
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.ops.__compatible_ops__ = {}  # no probing, no compiling: nothing of it is used
     logger = logging.getLogger("DeepSpeed")
     logger.handlers.clear()
     logger.propagate = True

@@ -46,8 +46,8 @@ def stage(
     """
 
     def mark(function: Function) -> Function:
-        label = name or getattr(function, "__name__", "")
-        function.__stage__ = StageInfo(label, version, trains, identity)  # type: ignore[attr-defined]
+        label = name or str(function.__name__)
+        setattr(function, "__stage__", StageInfo(label, version, trains, identity))  # noqa: B010
         return function
 
     return mark

@@ -3,6 +3,7 @@
 Read `end_to_end` from top to bottom and you have read the pipeline.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from cluster.errors import BadInput
@@ -100,7 +101,7 @@ def plan(goal: str, dag: Dag, recipe: Recipe) -> Dag:
     return dag
 
 
-GOALS = {
+GOALS: dict[str, Callable[[Dag, Recipe], object]] = {
     "all": end_to_end,
     "data": prepare_data,
     "pretrain": pretrained,

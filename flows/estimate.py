@@ -11,6 +11,7 @@ from flows.dag import Dag, Node
 from flows.end_to_end import plan
 from flows.recipe import Recipe
 from model.flops import flops_per_token, parameter_count, training_bytes
+from tasks.scaling.plan import members, warnings
 
 # Measured on one server core in fp32 at widths near 128; bf16 GPUs: a third of 989 TFLOP/s (H100).
 CPU_FLOPS_PER_THREAD = 3.5e10
@@ -45,6 +46,7 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
         "cost": round(seconds / 3600 * place.usd_per_hour * place.workers, 4),
         "basis": "earlier runs of these stages" if history else "nominal speeds",
         "shape": vars(config),
+        "warnings": warnings(members(recipe.sweep)) if recipe.sweep else [],
     }
 
 

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 from prefect import task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
@@ -55,7 +56,8 @@ class ProgressArtifact:
     """Shows a stage's progress on its page in the Prefect UI; at most every five seconds."""
 
     def __init__(self, name: str):
-        self.name, self.id, self.shown = name, None, 0.0
+        self.name, self.shown = name, 0.0
+        self.id: UUID | None = None
 
     def __call__(self, report: dict[str, Any]) -> None:
         """Create or update the artifact; an unreachable server never holds up a stage."""
@@ -66,7 +68,8 @@ class ProgressArtifact:
         try:
             if self.id is None:
                 key = re.sub("[^a-z0-9]+", "-", self.name.lower())
-                self.id = create_progress_artifact(percent, key=key, description=self.name)
+                shown = create_progress_artifact(percent, key=key, description=self.name)
+                self.id = cast(UUID, shown)  # a coroutine only where an event loop runs
             else:
                 update_progress_artifact(self.id, percent)
         except Exception as error:
@@ -138,7 +141,8 @@ def _start(
     names: dict[str, Any] = {"name": node.spec.stage, "task_run_name": node.name}
     if node.found:
         cached = cached_stage.with_options(**names)
-        return cached(node.name, str(node.found.path), inputs, return_state=True)
+        state: Any = cached(node.name, str(node.found.path), inputs, return_state=True)
+        return cast(State[str], state)
     call = Call(
         name=node.name,
         recipe=dag.recipe,

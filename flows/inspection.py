@@ -1,11 +1,13 @@
 """What `show` and `lineage` know: models by folder or preset, and where an artifact came from."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 from cluster.store import Artifact, Store
 from model.config import ModelConfig
 from model.flops import flops_per_token, parameter_count
+from model.hub_config import parse
 from model.presets import PRESETS, preset
 
 
@@ -28,9 +30,7 @@ def _config(name: str) -> ModelConfig | None:
         return preset(name)
     folder = Path(name)
     if (folder / "config.json").is_file() and not (folder / "artifact.json").is_file():
-        from model.hub import read_config
-
-        return read_config(folder)
+        return parse(json.loads((folder / "config.json").read_text()))
     return None
 
 

@@ -56,6 +56,8 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
         record = record.model_copy(update=_results(done))
         record.save(store.root)
         tracked.finish(status, record.metrics)
+        record = record.model_copy(update={"urls": _urls(tracked)})  # MLflow has its page by now
+        record.save(store.root)
     _publish(record)
     return _state(record)
 
@@ -70,7 +72,8 @@ def _state(record: RunRecord) -> State[Any]:
 def _urls(tracked: PipelineRun) -> dict[str, str]:
     services = up()
     flow_url = f"{services.prefect_ui}/runs/flow-run/{runtime.flow_run.id}"
-    return {"prefect": flow_url, "mlflow": tracked.url(services.mlflow_ui)}
+    urls = {"prefect": flow_url, "mlflow": tracked.url(services.mlflow_ui)}
+    return {name: url for name, url in urls.items() if url}
 
 
 def _results(stages: list[StageRecord]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from cluster.errors import BadInput
 from cluster.placement import Placement
@@ -59,6 +59,15 @@ class Recipe(Settings):
     instruct: InstructSettings | None = InstructSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     placement: Placement = Placement()
+
+    @model_validator(mode="after")
+    def _one_mixture(self) -> "Recipe":
+        """Sources are read one after another; what would need a mixture is refused, not ignored."""
+        if len({source.weight for source in self.sources}) > 1:
+            raise ValueError("sources must have equal weights: mixtures are not trained yet")
+        if any(source.max_epochs for source in self.sources):
+            raise ValueError("sources cannot have max_epochs: mixtures are not trained yet")
+        return self
 
     @field_validator("sources", mode="before")
     @classmethod

@@ -126,9 +126,9 @@ def from_depth(
     """The LLaMA shape of a given depth; `width`, `heads` and `kv_heads` override what it implies.
 
     Width grows as 8 depth^2 up to a width of 128 a layer, which passes through 128 at depth 4, and
-    LLaMA's own 4096 at 32 and 5120 at 40. Heads are about 2 sqrt(width) wide, SwiGLU 8/3 width. The
-    LM head is not tied: it wants a learning rate that falls with the width, the embedding one that
-    does not (see `model.optim`).
+    LLaMA's own 4096 at 32 and 5120 at 40. Heads are about sqrt(8 width) wide: 32 at 128, 128 at
+    4096. SwiGLU is 8/3 of the width. The LM head is not tied: its learning rate should fall with
+    the width and the embedding's should not (see `model.optim`).
     """
     _require(family == "decoder", "family", family, "decoder")
     _require(depth >= 1, "depth", depth, "at least 1")
@@ -149,8 +149,8 @@ def from_depth(
 
 
 def _head_dim(width: int) -> int:
-    """The power of two up to 2 sqrt(width), within 16 to 128, or the first below that divides."""
-    size = min(max(2 ** int(math.log2(2 * math.sqrt(width))), 16), 128)
+    """The power of two up to sqrt(8 width), within 16 to 128, or the first below that divides."""
+    size = min(max(2 ** int(math.log2(8 * width) / 2), 16), 128)
     while width % size:
         size //= 2
     return size

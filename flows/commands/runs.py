@@ -156,6 +156,8 @@ def plan(
             f"time     about {duration(plan['seconds'])} ({plan['basis']})\n"
             f"cost     {plan['cost']:.2f} USD"
         )
+        for warning in plan["warnings"]:
+            out.say(f"warning: {warning}")
 
 
 def register(app: typer.Typer) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import BadInput
-from cluster.tracking import NullTracker, Tracker
+from cluster.tracking import Tracker
 from tasks.training.settings import OptimizerSettings, Precision
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class TrainJob:
     precision: Precision = "fp32"
     seed: int = 0
     checkpoint_seconds: float = 20.0
-    tracker: Tracker = field(default_factory=NullTracker)
+    tracker: Tracker | None = None
     on_progress: Progress | None = None
 
     def share(self, workers: int) -> tuple[int, int]:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.store import write_atomically
-from cluster.tracking import NullTracker
 from tasks.training.job import CHECKPOINTS, WEIGHTS, Diverged, TrainJob
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def _train_on_workers(job: TrainJob, placement: Placement) -> None:
         newest = complete(job.scratch / CHECKPOINTS)[:1]
         return int(newest[0].name.removeprefix("step-")) if newest else 0
 
-    silent = replace(job, tracker=NullTracker(), on_progress=None)
+    silent = replace(job, tracker=None, on_progress=None)
     reporter = Reporter(job.scratch, job.steps, job.tracker, job.on_progress)
     with Follower(job.scratch, reporter, final_step):
         run_on_workers(

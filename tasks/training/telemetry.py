@@ -49,7 +49,9 @@ class MetricsFile:
 class Reporter:
     """Passes rows on: progress as it comes, finished rows to the tracker once each."""
 
-    def __init__(self, folder: Path, steps: int, tracker: Tracker, on_progress: Progress | None):
+    def __init__(
+        self, folder: Path, steps: int, tracker: Tracker | None, on_progress: Progress | None
+    ) -> None:
         self._folder, self._steps = folder, steps
         self._tracker, self._on_progress = tracker, on_progress
 
@@ -65,6 +67,8 @@ class Reporter:
         What was sent is noted after sending. A kill in between, a matter of milliseconds, sends
         rows twice rather than never.
         """
+        if self._tracker is None:
+            return
         noted = self._folder / REPORTED
         sent = json.loads(noted.read_text())["step"] if noted.exists() else 0
         rows = [r for r in read_rows(self._folder / METRICS) if sent < r["step"] <= step]

@@ -60,6 +60,7 @@ def test_overrides_are_yaml_values_at_dotted_keys(recipe_file: Path) -> None:
         ),
         ("tokeniser.vocab_size=600", "did you mean 'tokenizer'"),
         ("sources.0.pth=x", "did you mean 'path'"),
+        ("sources.0.max_epochs=2", "mixtures are not trained yet"),
         ("sweep.width=3", "did you mean 'widths'"),
         ("model.depth=0", "model.depth = 0: input should be greater than or equal to 1"),
         ("pretrain.precision=fp7", "pretrain.precision = 'fp7'"),

@@ -15,8 +15,8 @@ def shape(config: ModelConfig) -> tuple[int, int, int, int, int]:
     ("depth", "expected"),
     [
         (1, (32, 2, 2, 16, 96)),
-        (4, (128, 8, 8, 16, 352)),
-        (8, (512, 16, 16, 32, 1376)),
+        (4, (128, 4, 4, 32, 352)),
+        (8, (512, 8, 8, 64, 1376)),
         (32, (4096, 32, 32, 128, 10928)),
         (40, (5120, 40, 40, 128, 13664)),
     ],
@@ -43,7 +43,7 @@ def test_every_depth_can_be_built(depth):
     ("change", "message"),
     [
         ({"heads": 5}, r"model\.heads is 5; it must be a divisor of the width 128"),
-        ({"kv_heads": 3}, r"model\.kv_heads is 3; it must be a divisor of 8 heads"),
+        ({"kv_heads": 3}, r"model\.kv_heads is 3; it must be a divisor of 4 heads"),
         ({"width": 33, "heads": 11}, r"model\.head_dim is 3; it must be even"),
         ({"family": "encoder"}, r"model\.family is 'encoder'; it must be decoder"),
         ({"context": 0}, r"model\.context is 0; it must be at least 1"),
