@@ -32,6 +32,8 @@ ENDPOINT_NOTE = (
     "Scores of a language model, not of people: read them beside the constant answer's, and check "
     "a sample against people with `headrace agree`."
 )
+# An answer too short to ask about, a row without a text to check against: no fault of the judge.
+INAPPLICABLE = {"nothing_to_ask", "no_context"}
 log = logging.getLogger("headrace.judge")
 
 
@@ -122,7 +124,8 @@ def _judge(instruct: Artifact, settings: JudgeSettings, url: str | None) -> "Jud
 
 
 def _check(scores: "list[Score]", allowed: float) -> None:
-    reasons = Counter(score.reason for score in scores if score.reason)
+    lacking = (score.reason for score in scores if score.reason not in (None, *INAPPLICABLE))
+    reasons = Counter(lacking)
     share = reasons.total() / len(scores)
     if share > allowed:
         raise BadInput(

@@ -79,8 +79,9 @@ def _write(judge: Judge, texts: Sequence[str | None], count: int) -> list[Asked]
     else:
         written = [pattern_questions(text, count) for text in able]
     by_text: Mapping[str | None, Asked] = dict(zip(able, written, strict=True))
+    none = Unscored("no_questions" if judge.writes else "nothing_to_ask")
     return [
-        by_text.get(text, []) or Unscored("no_questions" if text is not None else "no_context")
+        by_text.get(text, []) or (Unscored("no_context") if text is None else none)
         for text in texts
     ]
 

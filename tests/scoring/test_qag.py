@@ -70,7 +70,7 @@ def test_a_row_with_nothing_to_ask_says_so(scripted_judge: Any) -> None:
     rows = [Row("a", "?", "Cats sleep."), Row("b", "?", "", reference="Cats sleep.")]
     bare, empty = qag(scripted_judge(says), rows)
     assert bare["coverage"].reason == bare["alignment"].reason == "no_context"
-    assert (empty["coverage"].score, empty["alignment"].reason) == (0.0, "no_questions")
+    assert (empty["coverage"].score, empty["alignment"].reason) == (0.0, "nothing_to_ask")
 
 
 def test_a_judge_that_writes_makes_the_questions(scripted_judge: Any) -> None:
