@@ -1,7 +1,8 @@
 """Plan a sweep: widths times token counts, each with the shape and learning rate of its size.
 
 Depth, head size, batch and context are the same for all members, since mixing them triples the
-residuals of a fit; the learning rate falls with the width, since one rate for all bends the law.
+residuals of a fit; the learning rate of matrices falls with the width (`model.optim`), since one
+rate for all bends the law.
 """
 
 from itertools import product
@@ -35,9 +36,9 @@ class SweepSettings(Settings):
     )
     optimizer: OptimizerSettings = Field(
         OptimizerSettings(
-            learning_rate=6e-3, betas=(0.9, 0.98), weight_decay=0.05, schedule="wsd", final_share=0
+            learning_rate=2e-3, betas=(0.9, 0.98), weight_decay=0.05, schedule="wsd", final_share=0
         ),
-        description="learning_rate is that of width 32; wider members take 32 / width of it",
+        description="of all members; the rate of matrices falls as 1 / width by itself",
     )
 
 
@@ -99,14 +100,13 @@ def _member(settings: SweepSettings, width: int, tokens: int) -> MemberSettings:
             f"width {width} is not a multiple of head_dim {settings.head_dim}; "
             f"use {below} or {below + settings.head_dim}"
         )
-    rate = settings.optimizer.learning_rate * 32 / width
     return MemberSettings(
         model=ModelSettings(depth=settings.depth, width=width, heads=width // settings.head_dim),
         training=PretrainSettings(
             context=settings.context,
             tokens=tokens,
             batch_tokens=settings.batch_tokens,
-            optimizer=settings.optimizer.model_copy(update={"learning_rate": rate}),
+            optimizer=settings.optimizer,
         ),
         heldout_tokens=settings.heldout_tokens,
     )

@@ -42,6 +42,8 @@ def train(job: TrainJob, placement: Placement) -> None:
     Every rank calls this. Raises Diverged, Preempted, CheckpointFailed, or BadInput when the
     checkpoints found are damaged or belong to another training.
     """
+    if job.precision == "bf16" and not placement.gpus and not _fast_bf16():
+        log.warning("this CPU has no bfloat16 arithmetic: precision bf16 is far slower than fp32")
     with _threads(placement.cpu_threads):
         world = join(gpu=placement.gpus > 0)
         folder = job.scratch / CHECKPOINTS
@@ -276,6 +278,11 @@ def _seed(seed: int, step: int, world: World) -> None:
     torch.default_generator.manual_seed(value)
     if world.device.type == "cuda":
         torch.cuda.manual_seed(value)
+
+
+def _fast_bf16() -> bool:
+    """Whether PyTorch multiplies bfloat16 matrices on this CPU by more than a plain loop."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 @contextlib.contextmanager

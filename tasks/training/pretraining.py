@@ -13,6 +13,7 @@ from model import hub
 from model.config import ModelConfig
 from model.flops import non_embedding_parameter_count, parameter_count
 from model.objectives import CausalLM
+from model.optim import parameter_groups
 from model.transformer import Transformer
 from tasks.tokens.encoder import FILE, Encoder
 from tasks.tokens.loader import Loader
@@ -39,7 +40,7 @@ def train_network(
     config = model.config(vocab_size, settings.context)
     epoch = len(Loader(shards, "train", settings.context, seed))
     job = TrainJob(
-        build=partial(program, shards.path, config, settings.context, seed),
+        build=partial(program, shards.path, config, settings, seed),
         steps=settings.steps,
         batch_samples=settings.batch_samples,
         micro_samples=settings.micro_batch_samples,
@@ -69,10 +70,13 @@ def train_network(
     return module.network
 
 
-def program(shards: Path, config: ModelConfig, context: int, seed: int) -> Program:
+def program(shards: Path, config: ModelConfig, settings: PretrainSettings, seed: int) -> Program:
     """What every training process runs."""
-    loader = Loader(shards, "train", context, seed)
-    return Program(CausalLM(Transformer(config)), loader.batch)
+    loader = Loader(shards, "train", settings.context, seed)
+    objective = CausalLM(Transformer(config))
+    optimizer = settings.optimizer
+    groups = parameter_groups(objective, optimizer.learning_rate, optimizer.weight_decay)
+    return Program(objective, loader.batch, groups)
 
 
 def figures(rows: list[Row], config: ModelConfig) -> dict[str, float]:

@@ -48,7 +48,12 @@ class ModelSettings(Settings):
 class OptimizerSettings(Settings):
     """AdamW (Loshchilov and Hutter 2019) and the path of its learning rate."""
 
-    learning_rate: float = Field(3e-3, gt=0, description="peak; with inverse_sqrt, Noam's factor")
+    learning_rate: float = Field(
+        3e-3,
+        gt=0,
+        description="peak, when pretraining that of matrices at width 128; "
+        "with inverse_sqrt it is Noam's factor, peak times the root of warmup_steps",
+    )
     betas: tuple[float, float] = Field((0.9, 0.95), description="decay of the two moments")
     epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(0.1, ge=0, description="decoupled, of matrices only")

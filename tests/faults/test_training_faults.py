@@ -149,6 +149,40 @@ def test_a_crash_while_saving_leaves_the_checkpoints_before_it(
     assert rows(tmp_path) == rows(expected.scratch)
 
 
+class Killed(BaseException):
+    """Stands for a kill: nothing that comes after it runs."""
+
+
+@pytest.mark.parametrize(
+    ("place", "survivor"),
+    [("write_share", 5), ("fingerprint", 5), ("_write_record", 5), ("rename", 5), ("complete", 6)],
+)
+def test_a_kill_at_any_point_of_saving_leaves_a_complete_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, survivor: int
+) -> None:
+    target: Any = {"write_share": state, "rename": Path}.get(place, checkpoint)
+    real_save, real = checkpoint.save, getattr(target, place)
+    saving = []
+
+    def save(*arguments: Any, step: int, **named: Any) -> Path:
+        saving.append(step)
+        return real_save(*arguments, step=step, **named)
+
+    def killed(*arguments: Any) -> Any:
+        if saving and saving[-1] == 6:
+            raise Killed
+        return real(*arguments)
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    monkeypatch.setattr(target, place, killed)
+    with pytest.raises(Killed):
+        launch(toy.job(tmp_path, checkpoint_seconds=1e-6), Placement())
+    monkeypatch.undo()
+    found = checkpoint.newest(tmp_path / CHECKPOINTS)
+    assert found is not None
+    assert found.step == survivor
+
+
 @pytest.mark.parametrize("victim", ["rank-00000.safetensors", "checkpoint.json"])
 @pytest.mark.parametrize("harm", ["flip", "truncate", "empty", "delete"])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(

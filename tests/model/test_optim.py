@@ -24,28 +24,33 @@ def names(module, group):
 
 
 def test_every_parameter_is_in_the_group_of_its_kind():
-    module, found = groups(tie_embeddings=False, positions="learned", bias="all")
+    module, found = groups(positions="learned", bias="all")
     assert names(module, found["embeddings"]) == {"embedding.weight", "position_embedding.weight"}
-    assert "head.weight" in names(module, found["matrices"])
+    assert names(module, found["head"]) == {"head.weight"}
+    assert {name.split(".")[-2] for name in names(module, found["matrices"])} == {
+        "qkv", "out", "up", "down",
+    }  # fmt: skip
     assert all(p.ndim == 2 for p in found["matrices"]["params"])
     assert all(p.ndim == 1 for p in found["vectors"]["params"])
     members = [id(p) for group in found.values() for p in group["params"]]
     assert sorted(members) == sorted(id(p) for p in module.parameters())
 
 
-def test_matrices_alone_slow_down_with_width_and_decay():
-    (_, narrow), (_, wide) = groups(64, tie_embeddings=False), groups(256, tie_embeddings=False)
-    assert narrow["matrices"]["lr"] == pytest.approx(4 * wide["matrices"]["lr"])
+def test_matrices_and_the_head_slow_down_with_width_and_matrices_decay():
+    (_, narrow), (_, wide) = groups(48), groups(192)
+    for name in ("matrices", "head"):
+        assert narrow[name]["lr"] == pytest.approx(4 * wide[name]["lr"])
     assert wide["matrices"]["lr"] == pytest.approx(0.01 / 2)
     for name in ("embeddings", "vectors"):
         assert narrow[name]["lr"] == wide[name]["lr"]
     decays = {name: group["weight_decay"] for name, group in wide.items()}
-    assert decays == {"matrices": 0.1, "embeddings": 0.0, "vectors": 0.0}
+    assert decays == {"matrices": 0.1, "head": 0.0, "embeddings": 0.0, "vectors": 0.0}
 
 
-def test_a_tied_embedding_slows_down_too():
-    (_, narrow), (_, wide) = groups(64, tie_embeddings=True), groups(256, tie_embeddings=True)
-    assert narrow["embeddings"]["lr"] == pytest.approx(4 * wide["embeddings"]["lr"])
+def test_a_tied_embedding_learns_as_a_head():
+    module, found = groups(tie_embeddings=True)
+    assert names(module, found["head"]) == {"embedding.weight"}
+    assert "embeddings" not in found
 
 
 def test_frozen_parameters_and_empty_groups_are_left_out():
@@ -60,5 +65,5 @@ def test_a_classifier_is_grouped_with_its_network():
     network = Transformer(from_depth(2, vocab_size=31, context=16, width=64))
     model = SequenceClassifier(network, 3)
     found = {g["name"]: g for g in parameter_groups(model, 0.01, 0.1)}
-    assert any(p is model.classifier.weight for p in found["matrices"]["params"])
+    assert any(p is model.classifier.weight for p in found["head"]["params"])
     torch.optim.AdamW(parameter_groups(model, 0.01, 0.1))
