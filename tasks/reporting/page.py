@@ -88,12 +88,18 @@ def headline(stages: Stages) -> list[View]:
 
 
 def ledger(artifacts: Sequence[Artifact]) -> list[View]:
-    """The funnel: rows in and out of each data stage, rejects by reason with samples."""
+    """The funnel: rows in and out of each data stage, rejects by reason with samples.
+
+    `kept` is the share of the rows that entered the first of the stages a row went through.
+    """
     rows: list[View] = []
+    entered: dict[str, int] = {}
     for artifact in artifacts:
         book, facts = artifact.manifest.ledger, artifact.manifest.facts
         if book is None:
             continue
+        heads = [entered[f] for f in parents(artifact.manifest) if f in entered]
+        entered[artifact.fingerprint] = total = max(heads, default=book.rows_in)
         samples = facts.get("samples", {})
         reasons = sorted(book.rejects.items(), key=lambda item: -item[1])
         rows.append(
@@ -102,6 +108,7 @@ def ledger(artifacts: Sequence[Artifact]) -> list[View]:
                 "rows_in": book.rows_in,
                 "rows_out": book.rows_out,
                 "removed": book.rows_in - book.rows_out,
+                "kept": book.rows_out / total if total else 0.0,
                 "reasons": reasons,
                 "samples": [
                     (reason, _picked(samples[reason][:SAMPLES_PER_REASON], ("origin", "text")))
@@ -110,8 +117,7 @@ def ledger(artifacts: Sequence[Artifact]) -> list[View]:
                 ],
             }
         )
-    most = max((row["rows_in"] for row in rows), default=0)
-    return [row | {"kept": row["rows_out"] / most if most else 0.0} for row in rows]
+    return rows
 
 
 def tokens(stages: Stages) -> list[tuple[str, Any]]:

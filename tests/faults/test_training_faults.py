@@ -34,6 +34,7 @@ def start(folder: Path, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.faults.train_toy", str(folder), *flags],
         cwd=ROOT,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -69,7 +70,8 @@ def test_a_killed_training_ends_with_the_same_bits(tmp_path: Path, zero_stage: i
     process = start(killed, zero_stage=zero_stage, pause=0.02)
     wait_for_step(killed, random.randint(8, 30))
     process.kill()
-    process.communicate()
+    output, _ = process.communicate()
+    assert output == "", "stdout is for results"
     assert not (killed / "weights.safetensors").exists()
     assert checkpoint.newest(killed / CHECKPOINTS) is not None
     for folder in (killed, undisturbed):
