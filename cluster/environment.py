@@ -8,6 +8,7 @@ value would make a run start services of its own.
 import logging
 import os
 import secrets
+import sys
 from pathlib import Path
 
 from cluster.home import home, subfolder
@@ -55,6 +56,7 @@ def prepare() -> None:
     default("HEADRACE_HOME", str(home()))
     default("PREFECT_HOME", str(subfolder("prefect")))
     default("MLFLOW_TRACKING_URI", f"sqlite:///{subfolder('mlflow') / 'mlflow.db'}")
+    _keep_bytecode()
     if not has_gpu():
         default("DS_ACCELERATOR", "cpu")
     log_from_info()
@@ -102,6 +104,16 @@ def worker_variables() -> dict[str, str]:
     if not os.environ.get("RAY_ADDRESS") and "DS_ACCELERATOR" in os.environ:
         passed["DS_ACCELERATOR"] = os.environ["DS_ACCELERATOR"]
     return passed | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def _keep_bytecode() -> None:
+    """Let children cache bytecode in the home where it may not lie beside the source.
+
+    Else every server and worker compiles Prefect, Ray and PyTorch anew, seconds each.
+    """
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        default("PYTHONPYCACHEPREFIX", str(subfolder("bytecode")))
+        sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
 
 
 def has_gpu() -> bool:

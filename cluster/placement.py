@@ -14,6 +14,7 @@ class Placement(Settings):
         None, ge=1, description="CPU threads per training process; null is one"
     )
     zero_stage: int = Field(0, ge=0, le=3, description="DeepSpeed ZeRO stage")
+    checkpoint_seconds: float = Field(20.0, gt=0, description="time between checkpoints")
     usd_per_hour: float = Field(0.0, ge=0, description="price of one worker, for estimates")
     judge_url: str | None = Field(
         None, description="OpenAI-compatible endpoint of the judge; null judges in-process"

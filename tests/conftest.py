@@ -14,7 +14,10 @@ _HOME = Path(tempfile.mkdtemp(prefix="hr-"))
 os.environ["HEADRACE_HOME"] = str(_HOME)
 for _name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
     os.environ.pop(_name, None)
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from cluster.environment import prepare  # noqa: E402
+
+prepare()
 
 
 def pytest_sessionfinish() -> None:

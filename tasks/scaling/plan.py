@@ -35,9 +35,7 @@ class SweepSettings(Settings):
         131_072, ge=1, description="held-out tokens every member is measured on, the same for all"
     )
     optimizer: OptimizerSettings = Field(
-        OptimizerSettings(
-            learning_rate=2e-3, betas=(0.9, 0.98), weight_decay=0.05, schedule="wsd", final_share=0
-        ),
+        OptimizerSettings(),
         description="of all members; the rate of matrices falls as 1 / width by itself",
     )
 

@@ -50,6 +50,7 @@ def train_network(
         scratch=draft.scratch,
         tracker=draft.tracker,
         on_progress=draft.progress,
+        checkpoint_seconds=draft.placement.checkpoint_seconds,
     )
     weights = launch(job, draft.placement)
     module = CausalLM(Transformer(config))

@@ -54,15 +54,15 @@ class OptimizerSettings(Settings):
         description="peak, when pretraining that of matrices at width 128; "
         "with inverse_sqrt it is Noam's factor, peak times the root of warmup_steps",
     )
-    betas: tuple[float, float] = Field((0.9, 0.95), description="decay of the two moments")
+    betas: tuple[float, float] = Field((0.9, 0.98), description="decay of the two moments")
     epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(0.1, ge=0, description="decoupled, of matrices only")
     clip: float | None = Field(1.0, gt=0, description="largest gradient norm; null does not clip")
-    schedule: ScheduleName = Field("cosine", description="path of the learning rate after warm-up")
+    schedule: ScheduleName = Field("wsd", description="path of the learning rate after warm-up")
     warmup_steps: int | None = Field(None, ge=0, description="linear warm-up; null is 5 % of steps")
-    cooldown_share: float = Field(0.2, gt=0, le=1, description="wsd: share of steps that cool down")
+    cooldown_share: float = Field(0.5, gt=0, le=1, description="wsd: share of steps that cool down")
     final_share: float = Field(
-        0.1, ge=0, le=1, description="last learning rate over the peak: linear, cosine, wsd"
+        0.05, ge=0, le=1, description="last learning rate over the peak: linear, cosine, wsd"
     )
 
 

@@ -39,6 +39,7 @@ def tuning_job(
         seed=seed,
         tracker=draft.tracker,
         on_progress=draft.progress,
+        checkpoint_seconds=draft.placement.checkpoint_seconds,
     )
 
 

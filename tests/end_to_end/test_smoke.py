@@ -131,7 +131,7 @@ def weights(run: dict[str, Any]) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
-LONGER = ["--set", "pretrain.tokens=200_000", "--set", "pretrain.checkpoint_seconds=1"]
+LONGER = ["--set", "pretrain.tokens=200_000", "--set", "placement.checkpoint_seconds=0.5"]
 
 
 def test_killed_and_resumed_equals_undisturbed(first_run: dict[str, Any]) -> None:
