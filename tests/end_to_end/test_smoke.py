@@ -1,4 +1,4 @@
-"""The whole pipeline with the real parts: Prefect, Ray, MLflow and DeepSpeed, on the smoke recipe."""
+"""The whole pipeline on the smoke recipe with real Prefect, Ray, MLflow and DeepSpeed."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def test_the_first_run_builds_every_stage(first_run: dict[str, Any]) -> None:
 def test_the_report_is_one_self_contained_page(first_run: dict[str, Any]) -> None:
     page = Path(first_run["report"]).read_text()
     assert "<svg" in page
-    assert "src=\"http" not in page and "<link" not in page
+    assert 'src="http' not in page and "<link" not in page
     assert "not a measure of quality" in page
 
 
