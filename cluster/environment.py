@@ -56,7 +56,7 @@ def prepare() -> None:
     default("HEADRACE_HOME", str(home()))
     default("PREFECT_HOME", str(subfolder("prefect")))
     default("MLFLOW_TRACKING_URI", f"sqlite:///{subfolder('mlflow') / 'mlflow.db'}")
-    _keep_bytecode()
+    keep_bytecode()
     if not has_gpu():
         default("DS_ACCELERATOR", "cpu")
     log_from_info()
@@ -106,14 +106,15 @@ def worker_variables() -> dict[str, str]:
     return passed | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
-def _keep_bytecode() -> None:
-    """Let children cache bytecode in the home where it may not lie beside the source.
+def keep_bytecode() -> None:
+    """Cache bytecode in the home where it may not lie beside the source, here and in children.
 
-    Else every server and worker compiles Prefect, Ray and PyTorch anew, seconds each.
+    Else every command, server and worker compiles its libraries anew, seconds each.
     """
-    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    if "PYTHONDONTWRITEBYTECODE" in os.environ:
         default("PYTHONPYCACHEPREFIX", str(subfolder("bytecode")))
         sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
+        del os.environ["PYTHONDONTWRITEBYTECODE"]
 
 
 def has_gpu() -> bool:

@@ -6,6 +6,7 @@
 Exit status: 0 done, 1 a stage failed, 2 bad input, 130 interrupted.
 """
 
+import contextlib
 import logging
 import os
 import sys
@@ -13,6 +14,7 @@ import traceback
 
 import typer
 
+from cluster.environment import keep_bytecode
 from cluster.errors import BadInput, StageFailed
 from flows.commands import measures, models, runs, services, store
 from flows.output import console
@@ -33,6 +35,8 @@ for group in (runs, models, measures, services, store):
 def main() -> None:
     """Run the command line and turn what went wrong into a message and an exit status."""
     os.umask(0o077)
+    with contextlib.suppress(OSError):  # a home that cannot be written to is no matter for `--help`
+        keep_bytecode()
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
     logging.getLogger("headrace").addHandler(handler)
