@@ -8,9 +8,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from cluster.artifact import MANIFEST, Artifact, parents
 from cluster.locks import is_held
 from cluster.runs import RunRecord, records
-from cluster.store import MANIFEST, Artifact, Store, parents
+from cluster.store import Store
 
 
 def collect(keep: int = 1, dry_run: bool = False, root: Path | None = None) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from mlflow.entities import (
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from cluster.store import write_atomically
+from cluster.files import write_atomically
 from cluster.tracking import ended, events, sent
 
 BATCH, RETRY_SECONDS = 1000, 10.0

@@ -10,8 +10,8 @@ import os
 import shutil
 from pathlib import Path
 
+from cluster.artifact import MANIFEST, Artifact, Manifest, faults
 from cluster.errors import BadInput
-from cluster.store import MANIFEST, Artifact, Manifest, faults
 
 log = logging.getLogger("headrace.store")
 

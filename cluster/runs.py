@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from cluster.artifact import Ledger
+from cluster.files import write_atomically
 from cluster.locks import whoami
 from cluster.settings import Settings
-from cluster.store import Ledger, write_atomically
 
 State = Literal["planned", "built", "cached", "failed"]
 

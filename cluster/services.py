@@ -17,10 +17,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cluster.environment import forget, given, prepare, put
+from cluster.files import write_atomically
 from cluster.home import home
 from cluster.locks import lock
 from cluster.processes import Process, claim_port, spawn, stop, tail
-from cluster.store import write_atomically
 
 PREFECT_PORT, MLFLOW_PORT = 4200, 5000
 START_SECONDS = 180.0

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from cluster.artifact import Artifact
 from cluster.placement import Placement
 from cluster.settings import Settings
-from cluster.store import Artifact, Spec, Store
+from cluster.store import Spec, Store
 from cluster.tracking import Tracker
 
 Function = TypeVar("Function", bound=Callable[..., None])

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.artifact import Artifact, Manifest
 from cluster.errors import BadInput
 from cluster.runs import records
 from cluster.settings import nearest
 from cluster.stage import StageInfo, info, specify
-from cluster.store import Artifact, Manifest, Spec, Store
+from cluster.store import Spec, Store
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ from prefect.futures import PrefectFuture
 from prefect.states import Completed, State
 from prefect_ray.context import remote_options
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.mlflow_tracking import stage_tracker
 from cluster.placement import Placement
 from cluster.prefect_server import mark_crashed
 from cluster.runs import StageRecord
 from cluster.stage import build
-from cluster.store import Artifact, Store
+from cluster.store import Store
 from flows.dag import Dag, Node
 
 log = logging.getLogger("headrace.run")

@@ -1,10 +1,14 @@
 """What `show` and `lineage` know: models by folder or preset, and where an artifact came from."""
 
 import json
+import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cluster.store import Artifact, Store
+from cluster.artifact import Artifact
+from cluster.store import Store
 from model.config import ModelConfig
 from model.flops import flops_per_token, parameter_count
 from model.hub_config import parse
@@ -37,7 +41,8 @@ def _config(name: str) -> ModelConfig | None:
 def lineage_of(name: str) -> dict[str, Any]:
     """The graph of an artifact's ancestors: `nodes` and `edges` (from what was made to its input).
 
-    Leaves are the source files, with content hash and licence, that the `read` stage recorded.
+    Below the `read` stage are its sources, and below each the files that rows came from, with the
+    licences and the number of those rows.
     """
     store = Store()
     artifacts = store.lineage(store.get(name))
@@ -47,10 +52,27 @@ def lineage_of(name: str) -> dict[str, Any]:
     for artifact in artifacts:
         nodes.append(_artifact_node(artifact))
         edges += _edges(artifact, names)
-        for source in artifact.manifest.facts.get("sources", []):
-            nodes.append({"id": source["path"], "kind": "source", **source})
-            edges.append({"from": artifact.name, "to": source["path"], "as": "source"})
+        if artifact.manifest.stage == "read":
+            for node, parent in _sources(artifact):
+                nodes.append(node)
+                edges.append({"from": parent, "to": node["id"], "as": node["kind"]})
     return {"nodes": nodes, "edges": edges}
+
+
+def _sources(read: Artifact) -> Iterator[tuple[dict[str, Any], str]]:
+    """The sources of a text artifact and their files, each with the id of the node above it."""
+    from tasks.data.text import read_batches
+
+    rows: Counter[tuple[str, str, str | None]] = Counter()
+    for batch in read_batches(read, columns=["source", "origin", "license"]):
+        for row in batch.to_pylist():
+            file = re.sub(r":\d+$", "", row["origin"])
+            rows[row["source"], file, row["license"]] += 1
+    for source in read.manifest.facts["sources"]:
+        yield {**source, "id": source["label"], "kind": "source"}, read.name
+    for (source, file, license), count in rows.items():
+        node = {"id": f"{source}/{file}", "kind": "file", "license": license, "rows": count}
+        yield node, source
 
 
 def _artifact_node(artifact: Artifact) -> dict[str, Any]:

@@ -37,7 +37,9 @@ class Output:
         """Print a table for people; silent with `--json`."""
         if self.as_json:
             return
-        table = Table(*columns, title=title or None, box=None, header_style="bold")
+        table = Table(title=title or None, box=None, header_style="bold")
+        for column in columns:
+            table.add_column(column, overflow="fold")  # what is shown can be copied, whole
         for row in rows:
             table.add_row(*("" if cell is None else str(cell) for cell in row))
         Console().print(table)

@@ -16,12 +16,13 @@ from prefect import flow, runtime
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.states import Completed, Failed, State
 
+from cluster.artifact import Artifact
 from cluster.mlflow_tracking import PipelineRun
 from cluster.ray_session import LazyRayTaskRunner
 from cluster.reaper import reap
 from cluster.runs import RunRecord, StageRecord
 from cluster.services import up
-from cluster.store import Artifact, Store
+from cluster.store import Store
 from flows.dag import Dag
 from flows.end_to_end import plan
 from flows.execution import execute

@@ -4,8 +4,9 @@ It reads manifests and small JSON files. What a run did not make is left out, so
 data stages only, or one without a sweep, reports too.
 """
 
+from cluster.artifact import Artifact
 from cluster.stage import stage
-from cluster.store import Artifact, Draft
+from cluster.store import Draft
 
 
 @stage(version=1)

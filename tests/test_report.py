@@ -8,8 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from cluster.artifact import Artifact, Ledger
 from cluster.stage import build
-from cluster.store import Artifact, Ledger, Spec, Store
+from cluster.store import Spec, Store
 from tasks.report import report
 from tasks.reporting import words
 

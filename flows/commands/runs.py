@@ -107,7 +107,7 @@ def _sweep_result(record: dict[str, Any]) -> dict[str, Any]:
     """The runs, the fit and the forecast of a sweep, from the fit's artifact."""
     from pathlib import Path
 
-    from cluster.store import Artifact
+    from cluster.artifact import Artifact
 
     path = next(s["artifact"] for s in record["stages"] if s["stage"] == "fit")
     facts = Artifact.load(Path(path)).manifest.facts

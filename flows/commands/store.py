@@ -72,11 +72,15 @@ def lineage(name: ArtifactName, home: Home = None, as_json: AsJson = False) -> N
     with output(as_json) as out:
         graph = lineage_of(name)
         out.result(graph)
-        rows = (
-            (n["id"], n["kind"], n.get("license"), n.get("created", "")[:19])
-            for n in graph["nodes"]
-        )
-        out.table(("made from", "kind", "licence", "created"), rows)
+        shown = [n for n in graph["nodes"] if n["kind"] != "file"]
+        rows = ((n["id"], n["kind"], _licenses(n), n.get("created", "")[:19]) for n in shown)
+        out.table(("made from", "kind", "licences", "created"), rows)
+        out.say(f"{len(graph['nodes']) - len(shown)} source files; --json lists them")
+
+
+def _licenses(node: dict[str, Any]) -> str:
+    """The licences of a source's rows, with their numbers."""
+    return ", ".join(f"{name} ({rows} rows)" for name, rows in node.get("licenses", {}).items())
 
 
 def verify(
@@ -85,7 +89,8 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Read every byte and compare it with the manifests' hashes."""
-    from cluster.store import Store, faults
+    from cluster.artifact import faults
+    from cluster.store import Store
 
     with output(as_json) as out:
         store = Store()

@@ -5,10 +5,11 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.settings import Settings, nearest
 from cluster.stage import stage
-from cluster.store import Artifact, Draft
+from cluster.store import Draft
 from tasks.data.rules import PRESETS, RULES, reason_against
 
 ERROR = "error:"

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from cluster.files import write_atomically
 from cluster.home import home
-from cluster.store import write_atomically
 from tasks.data.sources import Source, SourceFile, open_regular
 
 MEMORY = "source_hashes.json"

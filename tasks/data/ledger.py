@@ -10,7 +10,8 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from cluster.store import Draft, Ledger
+from cluster.artifact import Ledger
+from cluster.store import Draft
 from tasks.data.pii import mask
 from tasks.data.text import TextWriter, parquet_writer
 

@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.settings import Settings
 from cluster.stage import stage
-from cluster.store import Artifact, Draft
+from cluster.store import Draft
 
 Kind = Literal["email", "ip", "phone", "card", "iban", "secret"]
 KEY_VARIABLE = "HEADRACE_REDACT_KEY"

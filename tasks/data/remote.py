@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cluster.errors import BadInput
+from cluster.files import write_atomically
 from cluster.home import subfolder
-from cluster.store import write_atomically
 from tasks.data.sources import PLAIN, ROWS, TABLES
 
 HUB = "hf://"

@@ -11,8 +11,8 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
-from cluster.store import Artifact
 
 TEXT_SCHEMA = pa.schema(
     [

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from cluster.store import Artifact, parents
+from cluster.artifact import Artifact, parents
 from tasks.reporting import plots, words
 
 View = dict[str, Any]

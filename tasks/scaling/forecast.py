@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.settings import Settings
 from cluster.stage import stage
-from cluster.store import Artifact, Draft
+from cluster.store import Draft
 
 if TYPE_CHECKING:
     from tasks.scaling.runs import Columns

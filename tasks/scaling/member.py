@@ -8,8 +8,9 @@ import logging
 import math
 from typing import TYPE_CHECKING
 
+from cluster.artifact import Artifact
 from cluster.stage import stage
-from cluster.store import Artifact, Draft
+from cluster.store import Draft
 from tasks.scaling.plan import MemberSettings
 from tasks.training.job import Diverged
 

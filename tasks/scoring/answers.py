@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.settings import Settings
 from cluster.stage import stage
-from cluster.store import Artifact, Draft
+from cluster.store import Draft
 
 if TYPE_CHECKING:
     from model.transformer import Transformer

@@ -4,9 +4,10 @@ import logging
 
 from pydantic import Field
 
+from cluster.artifact import Artifact
 from cluster.settings import Settings
 from cluster.stage import stage
-from cluster.store import Artifact, Draft
+from cluster.store import Draft
 
 log = logging.getLogger("headrace.evaluate")
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
-from cluster.store import Artifact
 from model import hub
 from model.objectives import IGNORED, CausalLM
 from tasks.scoring.witten_bell import witten_bell_bits_per_byte

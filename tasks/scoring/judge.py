@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, model_validator
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.home import subfolder
 from cluster.settings import Settings, nearest
 from cluster.stage import stage
-from cluster.store import Artifact, Draft
+from cluster.store import Draft
 from tasks.scoring.criteria import CRITERIA
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cluster.artifact import Artifact, difference, record
 from cluster.errors import BadInput
-from cluster.store import Artifact, difference, record
 
 FILE = "tokenizer.json"
 SPECIALS = ("<|endoftext|>", "<|pad|>", "<|user|>", "<|assistant|>")

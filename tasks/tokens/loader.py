@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
-from cluster.store import Artifact
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.permutation import permute
 from tasks.tokens.stream import TokenStream

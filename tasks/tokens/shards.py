@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from cluster.artifact import Artifact, Ledger
 from cluster.errors import BadInput
 from cluster.settings import Settings
 from cluster.stage import stage
-from cluster.store import Artifact, Draft, Ledger
+from cluster.store import Draft
 from tasks.tokens.encoder import Encoder, load
 
 if TYPE_CHECKING:

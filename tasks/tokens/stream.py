@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from cluster.artifact import BLOCK_BYTES, Artifact
 from cluster.errors import BadInput
-from cluster.store import BLOCK_BYTES, Artifact
 from tasks.tokens.shards import SPLITS
 
 

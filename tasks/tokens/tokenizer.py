@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.settings import Settings
 from cluster.stage import stage
-from cluster.store import Artifact, Draft
+from cluster.store import Draft
 from tasks.tokens.encoder import FILE, SPECIALS, Encoder, byte_characters, library_threads, load
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import BadInput
-from cluster.store import sync
+from cluster.files import sync
 from cluster.world import World
 
 if TYPE_CHECKING:

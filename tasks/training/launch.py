@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.errors import BadInput
+from cluster.files import write_atomically
 from cluster.placement import Placement
-from cluster.store import write_atomically
 from tasks.training.job import CHECKPOINTS, WEIGHTS, Diverged, TrainJob
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 import logging
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.stage import stage
-from cluster.store import Artifact, Draft
+from cluster.store import Draft
 from tasks.training.settings import ModelSettings, PretrainSettings
 
 log = logging.getLogger("headrace.pretrain")

@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cluster.store import Artifact, Draft
+from cluster.artifact import Artifact
+from cluster.store import Draft
 from model import hub
 from model.config import ModelConfig
 from model.flops import non_embedding_parameter_count, parameter_count
@@ -103,4 +104,3 @@ def write_model(network: Transformer, tokenizer: Artifact, encoder: Encoder, dra
     hub.save(draft.path, network, ids)
     shutil.copyfile(tokenizer.file(FILE), draft.path / FILE)
     write_tokenizer_config(draft.path, network.config.context)
-    draft.tracker.model(draft.path)

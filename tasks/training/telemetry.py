@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cluster.store import write_atomically
+from cluster.files import write_atomically
 from cluster.tracking import Tracker
 from tasks.training.job import METRICS, Progress
 

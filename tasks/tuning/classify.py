@@ -4,8 +4,9 @@ With the default data the classes are packages of the Python standard library an
 first lines of functions in them; no file is on both sides of the split.
 """
 
+from cluster.artifact import Artifact
 from cluster.stage import stage
-from cluster.store import Artifact, Draft
+from cluster.store import Draft
 from tasks.tuning.settings import ClassifySettings
 from tasks.tuning.sources import identity
 
@@ -23,4 +24,3 @@ def classify(model: Artifact, settings: ClassifySettings, seed: int, draft: Draf
     draft.tracker.params({**settings.identity(), "seed": seed})
     draft.tracker.datasets({"model": model})
     fine_tune(model.path, settings, seed, draft)
-    draft.tracker.model(draft.path)

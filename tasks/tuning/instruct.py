@@ -5,8 +5,9 @@ answers are their docstrings' first sentences. Held-out modules are not tuned on
 on the same library has read their source.
 """
 
+from cluster.artifact import Artifact
 from cluster.stage import stage
-from cluster.store import Artifact, Draft
+from cluster.store import Draft
 from tasks.tuning.settings import InstructSettings
 from tasks.tuning.sources import identity
 
@@ -24,4 +25,3 @@ def instruct(model: Artifact, settings: InstructSettings, seed: int, draft: Draf
     draft.tracker.params({**settings.identity(), "seed": seed})
     draft.tracker.datasets({"model": model})
     tune(model.path, settings, seed, draft)
-    draft.tracker.model(draft.path)

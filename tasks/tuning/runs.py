@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.store import Draft, Ledger
+from cluster.artifact import Ledger
+from cluster.store import Draft
 from tasks.tokens.encoder import FILE
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.settings import TrainSettings

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from cluster.artifact import BLOCK_BYTES, Artifact, Ledger, faults
 from cluster.errors import BadInput
 from cluster.settings import Settings
 from cluster.stage import build, specify, stage
-from cluster.store import BLOCK_BYTES, Artifact, Draft, Ledger, Store, faults
+from cluster.store import Draft, Store
 
 
 class WriteSettings(Settings):
@@ -140,7 +141,7 @@ KILLED_WRITER = textwrap.dedent(
     """
     import os, sys
     from pathlib import Path
-    from cluster import store as module
+    from cluster.store import Store
     from cluster.settings import Settings
     from cluster.stage import build, stage
 
@@ -167,7 +168,7 @@ KILLED_WRITER = textwrap.dedent(
     class Nothing(Settings):
         pass
 
-    build(pour, module.Store(Path(sys.argv[1])), settings=Nothing())
+    build(pour, Store(Path(sys.argv[1])), settings=Nothing())
     """
 )
 

@@ -72,9 +72,10 @@ def test_prefect_shows_the_stages_and_mlflow_the_nested_runs(first_run: dict[str
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{os.environ['HEADRACE_HOME']}/mlflow/mlflow.db")
-    experiments = [e.experiment_id for e in client.search_experiments()]
-    runs = client.search_runs(experiments)
-    children = [run for run in runs if "mlflow.parentRunId" in run.data.tags]
+    experiment = client.get_experiment_by_name("smoke").experiment_id
+    runs = client.search_runs([experiment])
+    (parent,) = [run for run in runs if run.info.run_name == first_run["id"]]
+    children = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
     trained = {run.info.run_name.split("/")[0] for run in children}
     assert {"pretrain", "classify", "instruct", "sweep"} <= trained
     pretrain = next(run for run in children if run.info.run_name == "pretrain")
@@ -82,7 +83,8 @@ def test_prefect_shows_the_stages_and_mlflow_the_nested_runs(first_run: dict[str
     steps = [point.step for point in history]
     assert len(steps) > 5 and steps == sorted(set(steps))
     assert history[-1].value < history[0].value
-    assert {run.info.status for run in runs} == {"FINISHED"}
+    assert {run.info.status for run in [parent, *children]} == {"FINISHED"}
+    assert first_run["urls"]["mlflow"].endswith(parent.info.run_id)
 
 
 def test_a_second_run_finds_everything_cached(first_run: dict[str, Any]) -> None:
@@ -116,8 +118,10 @@ def test_generate_continues_a_prompt(first_run: dict[str, Any]) -> None:
 
 def test_lineage_reaches_the_source_files_and_their_licences(first_run: dict[str, Any]) -> None:
     graph = headrace("lineage", "judge")
-    sources = [node for node in graph["nodes"] if node["kind"] == "source"]
-    assert sources and all(node["license"] for node in sources)
+    (source,) = [node for node in graph["nodes"] if node["kind"] == "source"]
+    files = [node for node in graph["nodes"] if node["kind"] == "file"]
+    assert source["licenses"] == {"PSF-2.0": sum(node["rows"] for node in files)}
+    assert "python://stdlib/json/decoder.py" in {node["id"] for node in files}
 
 
 def losses(run: dict[str, Any]) -> list[tuple[int, float]]:

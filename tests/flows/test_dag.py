@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.runs import RunRecord, StageRecord
 from cluster.settings import Settings
 from cluster.stage import build, stage
-from cluster.store import Artifact, Draft, Store
+from cluster.store import Draft, Store
 from flows.dag import Dag
 
 

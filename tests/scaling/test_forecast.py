@@ -4,8 +4,9 @@ import math
 import numpy as np
 import pytest
 
+from cluster.artifact import Artifact
 from cluster.stage import build
-from cluster.store import Artifact, Spec, Store
+from cluster.store import Spec, Store
 from tasks.scaling.fit import fit_file
 from tasks.scaling.forecast import FitSettings, fit
 from tasks.scaling.laws import LAWS

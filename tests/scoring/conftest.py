@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from cluster.artifact import Artifact
 from cluster.stage import build, stage
-from cluster.store import Artifact, Draft, Store
+from cluster.store import Draft, Store
 from tasks.scoring.verdicts import Distribution, Question, Unscored, Verdict
 
 ROOT = Path(__file__).parents[2]

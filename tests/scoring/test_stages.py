@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.stage import build
-from cluster.store import Artifact
 from tasks.scoring.answers import AnswerSettings, answers
 from tasks.scoring.evaluate import HeldoutSettings, evaluate
 from tasks.scoring.judge import JudgeSettings, judge

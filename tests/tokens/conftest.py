@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from cluster.artifact import Artifact
 from cluster.stage import build, stage
-from cluster.store import Artifact, Draft, Store
+from cluster.store import Draft, Store
 from tasks.data.text import TEXT_SCHEMA, TextWriter
 
 PROSE = [

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.artifact import BLOCK_BYTES, Artifact
 from cluster.errors import BadInput
 from cluster.stage import build, stage
-from cluster.store import BLOCK_BYTES, Artifact, Draft, Store
+from cluster.store import Draft, Store
 from tasks.tokens.encoder import Encoder, load
 from tasks.tokens.loader import Batch, Loader, assemble, text_bytes, windows
 from tasks.tokens.shard_writer import ShardWriter

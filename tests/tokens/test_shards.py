@@ -5,9 +5,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.stage import build
-from cluster.store import Artifact, Store
+from cluster.store import Store
 from tasks.tokens.encoder import load
 from tasks.tokens.shard_writer import ShardWriter, token_dtype
 from tasks.tokens.shards import ShardSettings, heldout, shards

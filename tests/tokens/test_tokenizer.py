@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.stage import build
-from cluster.store import Artifact, Store
+from cluster.store import Store
 from tasks.tokens.encoder import SPECIALS, Encoder, _pieces, load
 from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
 

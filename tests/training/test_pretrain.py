@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 import torch
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.stage import build, stage
-from cluster.store import Artifact, Draft, Store
+from cluster.store import Draft, Store
 from model import hub
 from model.objectives import CausalLM
 from tasks.data.text import TEXT_SCHEMA, TextWriter

@@ -2,8 +2,9 @@
 
 import pytest
 
+from cluster.artifact import Artifact
 from cluster.stage import build, stage
-from cluster.store import Artifact, Draft, Store
+from cluster.store import Draft, Store
 from tasks.tokens.encoder import Encoder, load
 from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
 from tests.tokens.conftest import PROSE, write_text

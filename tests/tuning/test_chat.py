@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.store import Artifact
+from cluster.artifact import Artifact
 from tasks.tokens.encoder import Encoder
 from tasks.tuning.chat import TEMPLATE, render_example, render_prompt, write_tokenizer_config
 

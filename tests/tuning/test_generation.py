@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
-from cluster.store import Artifact
 from tasks.generation import GenerationSettings, generate_text, load_model, most_typical
 from tasks.tokens.encoder import Encoder
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.stage import build
-from cluster.store import Artifact, Store
+from cluster.store import Store
 from tasks.generation import GenerationSettings, generate_text, load_model
 from tasks.tokens.encoder import Encoder
 from tasks.training.settings import OptimizerSettings
