@@ -19,6 +19,7 @@ from cluster.errors import BadInput, StageFailed
 from flows.commands import measures, models, runs, services, store
 from flows.output import console
 
+INTERRUPTED = 130  # what Typer makes of Ctrl-C, and shells expect
 app = typer.Typer(
     name="headrace",
     help="Raw text to an evaluated language model: one recipe, on a laptop or a cluster.",
@@ -45,12 +46,13 @@ def main() -> None:
 
 def _guarded() -> int:
     try:
-        app(standalone_mode=False)
-    except typer.Exit as leave:
-        return leave.exit_code
+        status = app(standalone_mode=False)  # None, or the status of an early exit
+        if status == INTERRUPTED:
+            raise KeyboardInterrupt
+        return status or 0
     except (KeyboardInterrupt, typer.Abort):
         console.print("interrupted; the same command goes on from here")
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:  # `headrace ls | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
@@ -64,7 +66,6 @@ def _guarded() -> int:
             return int(error.exit_code)
         traceback.print_exc()
         return 1
-    return 0
 
 
 def _say(error: Exception, status: int) -> int:

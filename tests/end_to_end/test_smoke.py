@@ -135,20 +135,32 @@ def weights(run: dict[str, Any]) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
-LONGER = ["--set", "pretrain.tokens=200_000", "--set", "placement.checkpoint_seconds=0.5"]
+LONGER = ["--set", "pretrain.tokens=300_000", "--set", "placement.checkpoint_seconds=0.5"]
 
 
-def test_killed_and_resumed_equals_undisturbed(first_run: dict[str, Any]) -> None:
-    """kill -9 of the whole process tree in mid-training; the same command then goes on."""
+def disturb(with_signal: signal.Signals) -> int:
+    """Send the command a signal once it has trained a while; its exit status."""
     command = [*HEADRACE, "pretrain", "smoke", *LONGER, "--json"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    home = Path(os.environ["HEADRACE_HOME"])
+    checkpoints = Path(os.environ["HEADRACE_HOME"]) / "work"
+    before = newest(checkpoints)
     deadline = time.monotonic() + 120
-    while not list(home.glob("work/pretrain-*/checkpoints/step-*")):
+    while newest(checkpoints) == before:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process.send_signal(with_signal)
+    return process.wait(60)
+
+
+def newest(work: Path) -> str:
+    return max((p.name for p in work.glob("pretrain-*/checkpoints/step-*")), default="")
+
+
+def test_interrupted_killed_and_resumed_equals_undisturbed(first_run: dict[str, Any]) -> None:
+    """Ctrl-C, then kill -9 of the flow in mid-training; the same command then goes on."""
+    assert disturb(signal.SIGINT) == 130
+    assert disturb(signal.SIGKILL) == -signal.SIGKILL
     resumed = headrace("pretrain", "smoke", *LONGER)
+    kept = losses(resumed), weights(resumed)
     undisturbed = headrace("pretrain", "smoke", *LONGER, "--rebuild", "pretrain")
-    assert losses(resumed) == losses(undisturbed)
+    assert kept == (losses(undisturbed), weights(undisturbed))
