@@ -1,6 +1,6 @@
 """`headrace plan`: what a run would build, and what that takes, before anything starts.
 
-Seconds come from this store's own history where a stage has one, else from a nominal speed.
+Seconds come from this store's own history where it has one, else from nominal speeds.
 """
 
 import os
@@ -11,70 +11,83 @@ from flows.dag import Dag, Node
 from flows.end_to_end import plan
 from flows.recipe import Recipe
 from model.flops import flops_per_token, parameter_count, training_bytes
-from tasks.scaling.plan import members, warnings
+from tasks.scaling.plan import MemberSettings, members, warnings
 
-# Measured on one server core in fp32 at widths near 128; bf16 GPUs: a third of 989 TFLOP/s (H100).
+# Measured on one server core in fp32 at widths near 100; a GPU: a third of an H100's dense bf16.
 CPU_FLOPS_PER_THREAD = 3.5e10
 GPU_FLOPS = 3.3e14
-# A stage that does not train, on the quickstart's text, when it was never run here.
-NOMINAL_STAGE_SECONDS = 10.0
+# A stage other than pretraining, on text of the quickstart's size, when it was never run here.
+NOMINAL_SECONDS = 5.0
 
 
 def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str, Any]:
     """Stages with reasons; parameters, tokens, FLOPs, bytes per device, seconds and cost in USD."""
     dag = plan("all", Dag(recipe.name, Store(), rebuild), recipe)
-    config = recipe.model.config(recipe.tokenizer.vocab_size, recipe.pretrain.context)
-    tokens = recipe.pretrain.tokens
-    flops = flops_per_token(config, recipe.pretrain.context) * tokens
-    place = recipe.placement
-    history = _history(dag)
-    stages = [_stage(node, history, flops / _speed(recipe)) for node in dag]
+    settings, place = recipe.pretrain, recipe.placement
+    config = recipe.model.config(recipe.tokenizer.vocab_size, settings.context)
+    memory = training_bytes(
+        config,
+        zero_stage=place.zero_stage,
+        workers=place.workers,
+        precision=settings.precision,
+        tokens=settings.micro_batch_tokens or settings.batch_tokens // place.workers,
+    )
+    past = _past(dag)
+    stages = [_stage(node, recipe, past) for node in dag]
     work = sum(stage["seconds"] for stage in stages)
-    seconds = max(work / _slots(recipe), max((s["seconds"] for s in stages), default=0.0))
+    seconds = max([work / _slots(recipe), *(stage["seconds"] for stage in stages)])
     return {
         "stages": stages,
         "params": parameter_count(config),
-        "tokens": tokens,
-        "flops": flops,
-        "bytes_per_device": training_bytes(
-            config,
-            zero_stage=place.zero_stage,
-            workers=place.workers,
-            precision=recipe.pretrain.precision,
-        ).total,
+        "tokens": settings.tokens,
+        "flops": flops_per_token(config, settings.context) * settings.tokens,
+        "bytes_per_device": memory.total,
         "seconds": round(seconds, 1),
         "cost": round(seconds / 3600 * place.usd_per_hour * place.workers, 4),
-        "basis": "earlier runs of these stages" if history else "nominal speeds",
+        "basis": "earlier runs here" if past else "nominal speeds",
         "shape": vars(config),
         "warnings": warnings(members(recipe.sweep)) if recipe.sweep else [],
     }
 
 
-def _stage(node: Node, history: dict[str, float], pretrain_seconds: float) -> dict[str, Any]:
-    seconds = 0.0
-    if not node.found:
-        nominal = pretrain_seconds if node.spec.stage == "pretrain" else NOMINAL_STAGE_SECONDS
-        seconds = history.get(node.name, nominal)
+def _past(dag: Dag) -> dict[str, float]:
+    """Seconds of each stage's newest artifact of this recipe, and the speed of pretraining."""
+    found = {}
+    for artifact in dag.store.artifacts():
+        about = artifact.manifest
+        if about.stage == "pretrain":
+            found["flops_per_second"] = about.metrics["flops_per_second"]
+        elif about.recipe == dag.recipe:
+            found[f"{about.stage}/{about.label}" if about.label else about.stage] = about.seconds
+    return found
+
+
+def _stage(node: Node, recipe: Recipe, past: dict[str, float]) -> dict[str, Any]:
+    speed = past.get("flops_per_second", _nominal_speed(recipe))
+    seconds = past.get(node.name, _training_flops(node, recipe) / speed or NOMINAL_SECONDS)
     return {
         "name": node.name,
         "state": "cached" if node.found else "built",
         "why": node.why,
-        "seconds": round(seconds, 1),
+        "seconds": 0.0 if node.found else round(seconds, 1),
         "artifact": str(node.found.path) if node.found else None,
     }
 
 
-def _history(dag: Dag) -> dict[str, float]:
-    """Seconds that the newest artifact of each stage took, except pretraining: that one scales."""
-    seconds = {}
-    for artifact in dag.store.artifacts():
-        m = artifact.manifest
-        if m.recipe == dag.recipe and m.stage != "pretrain":
-            seconds[f"{m.stage}/{m.label}" if m.label else m.stage] = m.seconds
-    return seconds
+def _training_flops(node: Node, recipe: Recipe) -> float:
+    """FLOPs of a stage that pretrains; 0 for the others."""
+    settings = node.literals.get("settings")
+    if isinstance(settings, MemberSettings):
+        model, training = settings.model, settings.training
+    elif node.spec.stage == "pretrain":
+        model, training = recipe.model, recipe.pretrain
+    else:
+        return 0.0
+    config = model.config(recipe.tokenizer.vocab_size, training.context)
+    return flops_per_token(config, training.context) * training.tokens
 
 
-def _speed(recipe: Recipe) -> float:
+def _nominal_speed(recipe: Recipe) -> float:
     """FLOP/s of one training job."""
     place = recipe.placement
     if place.gpus:
@@ -84,6 +97,5 @@ def _speed(recipe: Recipe) -> float:
 
 def _slots(recipe: Recipe) -> float:
     """Stages that can run side by side on this machine."""
-    return max(
-        1.0, (os.cpu_count() or 1) / (recipe.placement.cpu_threads * recipe.placement.workers)
-    )
+    place = recipe.placement
+    return max(1.0, (os.cpu_count() or 1) / (place.cpu_threads * place.workers))

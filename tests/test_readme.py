@@ -67,6 +67,14 @@ def test_commands_parse(command: str) -> None:
     found.make_context(name, arguments, resilient_parsing=False)
 
 
+def test_the_example_recipe_is_valid() -> None:
+    from flows.recipe import read_yaml, validate
+
+    (text,) = re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)
+    recipe = validate(read_yaml(text, "README.md"), "README.md")
+    assert recipe.sweep is None and recipe.evaluate.judge.model == "my-judge"
+
+
 def test_ci_runs_the_readmes_test_command() -> None:
     (command,) = re.findall(r"^(pip install uv && uv run pytest)", README.read_text(), re.MULTILINE)
     script = (ROOT / ".ci" / "run").read_text()

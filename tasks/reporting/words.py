@@ -15,6 +15,7 @@ LABELS = {
     "params": "parameters",
     "params_non_embedding": "parameters without embeddings",
     "tokens_per_second": "tokens per second",
+    "flops_per_second": "FLOP per second",
     "train_loss": "training loss of the last steps",
     "train_seconds": "seconds of training",
     "vocab_size": "vocabulary",

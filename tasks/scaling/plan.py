@@ -24,7 +24,7 @@ class SweepSettings(Settings):
     depth: int = Field(3, ge=1, description="layers of every member")
     head_dim: int = Field(16, ge=2, description="size of one attention head of every member")
     tokens: tuple[int, ...] = Field(
-        (100_000, 200_000, 400_000), description="training tokens; each width is trained on each"
+        (110_000, 220_000, 440_000), description="training tokens; each width is trained on each"
     )
     target: tuple[int, int] | None = Field(
         None, description="width and tokens of one more, larger run to check the forecast against"

@@ -25,7 +25,8 @@ def pretrain(
     Files: `config.json`, `model.safetensors`, `tokenizer.json`, `tokenizer_config.json`, and
     `metrics.jsonl` with a row per step. Facts: `context`, `seed`, `samples_seen`, `epochs`,
     `vocab_size`, `history`. Metrics: `params`, `params_non_embedding`, `train_loss` (nats a token,
-    mean of the last twentieth of the steps), `train_seconds`, `tokens_per_second`.
+    mean of the last twentieth of the steps), `train_seconds`, `tokens_per_second`,
+    `flops_per_second`.
     Raises BadInput, before anything trains, when shards and tokenizer do not belong together.
     """
     check_agreement(shards, tokenizer)

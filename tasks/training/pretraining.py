@@ -12,7 +12,7 @@ from cluster.artifact import Artifact
 from cluster.store import Draft
 from model import hub
 from model.config import ModelConfig
-from model.flops import non_embedding_parameter_count, parameter_count
+from model.flops import flops_per_token, non_embedding_parameter_count, parameter_count
 from model.objectives import CausalLM
 from model.optim import parameter_groups
 from model.transformer import Transformer
@@ -85,12 +85,14 @@ def figures(rows: list[Row], config: ModelConfig) -> dict[str, float]:
     """The metrics of a training."""
     last = rows[-max(1, len(rows) // 20) :]
     seconds = sum(row["seconds"] for row in rows)
+    rate = rows[-1]["tokens"] / seconds
     return {
         "params": float(parameter_count(config)),
         "params_non_embedding": float(non_embedding_parameter_count(config)),
         "train_loss": sum(row["loss"] for row in last) / len(last),
         "train_seconds": round(seconds, 3),
-        "tokens_per_second": round(rows[-1]["tokens"] / seconds, 1),
+        "tokens_per_second": round(rate, 1),
+        "flops_per_second": round(rate * flops_per_token(config), 1),
     }
 
 
