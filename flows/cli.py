@@ -69,7 +69,7 @@ def _guarded() -> int:
 
 
 def _say(error: Exception, status: int) -> int:
-    console.print(f"[bold red]error[/] {type(error).__name__}:", end=" ")
+    console.print("[bold red]error:[/]", end=" ")
     console.print(str(error), markup=False, highlight=False, soft_wrap=True)
     return status
 

@@ -69,6 +69,12 @@ class Recipe(Settings):
             raise ValueError("sources cannot have max_epochs: mixtures are not trained yet")
         return self
 
+    @model_validator(mode="after")
+    def _buildable_model(self) -> "Recipe":
+        """Sizes that do not fit together are refused before any stage runs."""
+        self.model.config(self.tokenizer.vocab_size, self.pretrain.context)
+        return self
+
     @field_validator("sources", mode="before")
     @classmethod
     def _bare_paths(cls, value: Any) -> Any:
@@ -173,6 +179,8 @@ def _explain(fault: Any) -> str:
         return f"unknown key '{place}': {nearest(str(fault['loc'][-1]), _keys(fault['loc'][:-1]))}"
     if fault["type"] == "missing":
         return f"'{place}' is missing"
+    if fault["type"] == "value_error":  # a rule of ours, which names the keys it is about
+        return ": ".join(filter(None, (place, str(fault["ctx"]["error"]))))
     return f"{place} = {fault['input']!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
 
 

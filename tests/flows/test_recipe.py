@@ -65,6 +65,8 @@ def test_overrides_are_yaml_values_at_dotted_keys(recipe_file: Path) -> None:
         ("model.depth=0", "model.depth = 0: input should be greater than or equal to 1"),
         ("pretrain.precision=fp7", "pretrain.precision = 'fp7'"),
         ("pretrain.tokens=.nan", "pretrain.tokens"),
+        ("model.heads=3", "model.heads"),
+        ("pretrain.batch_tokens=1000", "batch_tokens must be a multiple of the context 256"),
         ("sources.4.path=x", "must be a number from 0 to 0"),
         ("name.first=x", "'name' is a value, not a section"),
         ("seed", "write it as key=value"),
