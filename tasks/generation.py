@@ -41,7 +41,7 @@ def generate_text(model_path: Path, prompt: str, settings: GenerationSettings) -
     Ends at the end of document, which is not among the tokens. Raises BadInput for a folder that
     is not a model, naming what is missing, and for settings the model's context has no room for.
     """
-    from tasks.tuning.chat import render_prompt
+    from tasks.tokens.chat import render_prompt
 
     network, encoder = load_model(model_path)
     ids = render_prompt(encoder, prompt) if settings.chat else encoder.encode(prompt)

@@ -41,7 +41,7 @@ def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draf
     """
     from tasks.generation import load_model
     from tasks.scoring.overlap import score
-    from tasks.tuning.chat import render_prompt
+    from tasks.tokens.chat import render_prompt
 
     asked = _asked(instruct, settings.rows)
     network, encoder = load_model(instruct.path)

@@ -16,13 +16,13 @@ from model.flops import flops_per_token, non_embedding_parameter_count, paramete
 from model.objectives import CausalLM
 from model.optim import parameter_groups
 from model.transformer import Transformer
+from tasks.tokens.chat import write_tokenizer_config
 from tasks.tokens.encoder import FILE, Encoder
 from tasks.tokens.loader import Loader
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.launch import launch, load_trained
 from tasks.training.settings import ModelSettings, PretrainSettings
 from tasks.training.telemetry import Row, read_rows, thin
-from tasks.tuning.chat import write_tokenizer_config
 
 
 def train_network(

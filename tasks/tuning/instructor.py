@@ -18,10 +18,10 @@ from cluster.store import Draft
 from model import hub
 from model.objectives import CausalLM
 from tasks.generation import load_model
+from tasks.tokens.chat import NO_LOSS, render_example
 from tasks.tokens.encoder import Encoder
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
-from tasks.tuning.chat import NO_LOSS, render_example
 from tasks.tuning.packing import Example, pack, sample_numbers
 from tasks.tuning.rows import Pair
 from tasks.tuning.runs import keep_ledger, save_model, tuning_job, write_history

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tasks.tokens.chat import NO_LOSS
 from tasks.tokens.permutation import permute
-from tasks.tuning.chat import NO_LOSS
 
 Example = tuple[Sequence[int], Sequence[int]]
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.artifact import Ledger
 from cluster.store import Draft
+from tasks.tokens.chat import write_tokenizer_config
 from tasks.tokens.encoder import FILE
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.settings import TrainSettings
 from tasks.training.telemetry import read_rows, thin
-from tasks.tuning.chat import write_tokenizer_config
 
 if TYPE_CHECKING:
     from model.transformer import Transformer

@@ -141,7 +141,13 @@ LONGER = ["--set", "pretrain.tokens=300_000", "--set", "placement.checkpoint_sec
 def disturb(with_signal: signal.Signals) -> int:
     """Send the command a signal once it has trained a while; its exit status."""
     command = [*HEADRACE, "pretrain", "smoke", *LONGER, "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # A test run in the background ignores Ctrl-C, and would hand that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     checkpoints = Path(os.environ["HEADRACE_HOME"]) / "work"
     before = newest(checkpoints)
     deadline = time.monotonic() + 120

@@ -11,6 +11,8 @@ from cluster.artifact import Artifact
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from tasks.data.text import TEXT_SCHEMA, TextWriter
+from tasks.tokens.encoder import Encoder, load
+from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
 
 PROSE = [
     (Path(sysconfig.get_path("stdlib")) / name).read_text()
@@ -47,3 +49,15 @@ def documents() -> list[str]:
     """Two hundred short documents of prose and code."""
     lines = [line for text in PROSE for line in text.splitlines() if line.strip()]
     return ["\n".join(lines[i : i + 8]) + f"\n# {i}" for i in range(0, 1600, 8)]
+
+
+@pytest.fixture(scope="session")
+def base(make_text: Callable[[list[str]], Artifact], store: Store) -> Artifact:
+    """A tokenizer's artifact."""
+    settings = TokenizerSettings(vocab_size=300)
+    return build(train_tokenizer, store, text=make_text(PROSE[:3]), settings=settings)
+
+
+@pytest.fixture(scope="session")
+def encoder(base: Artifact) -> Encoder:
+    return load(base)

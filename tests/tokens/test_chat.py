@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cluster.artifact import Artifact
+from tasks.tokens.chat import TEMPLATE, render_example, render_prompt, write_tokenizer_config
 from tasks.tokens.encoder import Encoder
-from tasks.tuning.chat import TEMPLATE, render_example, render_prompt, write_tokenizer_config
 
 
 def test_a_prompt_is_user_mark_text_assistant_mark(encoder: Encoder) -> None:
