@@ -47,7 +47,11 @@ class Output:
 
 @contextmanager
 def output(as_json: bool) -> Iterator[Output]:
-    """The output of one command; its JSON object is printed even when the command fails."""
+    """The output of one command.
+
+    With `--json` there is always one object: a command that fails without one of its own prints
+    `{"status": "failed", "error": ...}`.
+    """
     out = Output(as_json)
     if not as_json:
         yield out
@@ -57,6 +61,10 @@ def output(as_json: bool) -> Iterator[Output]:
     os.dup2(2, 1)
     try:
         yield out
+    except Exception as error:
+        if out.value is None:
+            out.result({"status": "failed", "error": str(error)})
+        raise
     finally:
         sys.stdout.flush()
         os.dup2(saved, 1)

@@ -67,8 +67,8 @@ def carry_out(
     """
     from flows.recipe import load
 
-    recipe = load(name, overrides or ())
     with output(as_json) as out:
+        recipe = load(name, overrides or ())
         record = _run_flow(recipe, goal, rebuild or ())
         out.result(_result(record, goal))
         _show(out, record)

@@ -111,6 +111,13 @@ def test_bad_input_exits_with_2_and_says_what_to_do(
     assert "Traceback" not in result.stderr
 
 
+def test_a_failing_command_still_prints_one_object(tmp_path: Path) -> None:
+    result = headrace(tmp_path, "run", "quikstart", "--json")
+    assert result.returncode == 2
+    reply = json.loads(result.stdout)
+    assert reply["status"] == "failed" and "quickstart" in reply["error"]
+
+
 def test_plan_states_reasons_and_numbers_without_training(tmp_path: Path) -> None:
     result = headrace(tmp_path, "plan", "smoke", "--json")
     assert result.returncode == 0, result.stderr
