@@ -103,9 +103,7 @@ class Sender:
         if found := self.client.get_experiment_by_name(name):
             return str(found.experiment_id)
         location = (self.artifacts / name).as_uri() if self._stores_locally() else None
-        # The UI then opens on training runs and their charts, not on its pages for agents.
-        kind = {"mlflow.experimentKind": "custom_model_development"}
-        return str(self.client.create_experiment(name, location, tags=kind))
+        return str(self.client.create_experiment(name, location))
 
     def _stores_locally(self) -> bool:
         return not self.client.tracking_uri.startswith("http")

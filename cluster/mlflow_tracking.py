@@ -16,6 +16,8 @@ from cluster.services import alive
 from cluster.stage import info
 from cluster.tracking import JournalTracker, NullTracker, Tracker, append, begun, ended, mend, sent
 
+# The UI opens on its pages for agents unless told otherwise.
+TRAINING_VIEW = "workflowType=machine_learning"
 DRAIN_SECONDS = 20.0
 STATUSES = {"completed": "FINISHED", "failed": "FAILED", "crashed": "KILLED"}
 log = logging.getLogger("headrace.tracking")
@@ -51,7 +53,8 @@ class PipelineRun:
         known = sent(self._journal.path)
         if ui is None or "run_id" not in known:
             return ui
-        return f"{ui.rstrip('/')}/#/experiments/{known['experiment_id']}/runs/{known['run_id']}"
+        page = f"#/experiments/{known['experiment_id']}/runs/{known['run_id']}"
+        return f"{ui.rstrip('/')}/{page}?{TRAINING_VIEW}"
 
     def finish(self, status: str, metrics: Mapping[str, float] | None = None) -> None:
         """End the run, status `completed`, `failed` or `crashed`, and let MLflow catch up."""

@@ -9,7 +9,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from tasks.reporting import words
 
@@ -76,6 +76,7 @@ def sweep(runs: Sequence[Mapping[str, Any]], forecast: Mapping[str, Any] | None)
             _draw_forecast(axes, forecast)
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.xaxis.set_major_formatter(lambda x, _: words.scientific(x, 0))
         axes.set_xlabel("training compute, floating-point operations")
         axes.set_ylabel("held-out loss, nats per token")

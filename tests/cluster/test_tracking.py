@@ -84,6 +84,7 @@ def test_a_training_stage_is_a_nested_run_of_its_pipeline(
     url = run.url("http://127.0.0.1:5000/")
     assert url == (
         f"http://127.0.0.1:5000/#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
+        "?workflowType=machine_learning"
     )
 
 

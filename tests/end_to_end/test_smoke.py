@@ -84,7 +84,7 @@ def test_prefect_shows_the_stages_and_mlflow_the_nested_runs(first_run: dict[str
     assert len(steps) > 5 and steps == sorted(set(steps))
     assert history[-1].value < history[0].value
     assert {run.info.status for run in [parent, *children]} == {"FINISHED"}
-    assert first_run["urls"]["mlflow"].endswith(parent.info.run_id)
+    assert f"/runs/{parent.info.run_id}?" in first_run["urls"]["mlflow"]
 
 
 def test_a_second_run_finds_everything_cached(first_run: dict[str, Any]) -> None:
