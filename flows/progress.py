@@ -6,12 +6,15 @@ looks, so it works whatever process or machine the stage runs on.
 
 import json
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
+from cluster.artifact import MANIFEST
 from cluster.store import Store
 from flows.dag import Dag, Node
 from flows.end_to_end import plan
@@ -21,21 +24,48 @@ from flows.recipe import Recipe
 
 @contextmanager
 def watch(goal: str, recipe: Recipe, rebuild: Iterable[str]) -> Iterator[None]:
-    """Show the progress of a run's stages on stderr until the block ends."""
+    """Show the progress of a run's stages on stderr until the block ends.
+
+    Where stderr is no terminal, there is a line for each stage that is done.
+    """
     dag = plan(goal, Dag(recipe.name, Store(), frozenset(rebuild)), recipe)
     todo = [node for node in dag if not node.found]
-    if not todo or not console.is_terminal:
+    if not todo:
         yield
-        return
-    stop = threading.Event()
-    with _bars() as bars:
-        thread = threading.Thread(target=_follow, args=(bars, dag.store, todo, stop), daemon=True)
-        thread.start()
-        try:
+    elif console.is_terminal:
+        with _bars() as bars, _thread(partial(_follow, bars, dag.store, todo)):
             yield
-        finally:
-            stop.set()
-            thread.join()
+    else:
+        with _thread(partial(_tell, dag.store, todo)):
+            yield
+
+
+@contextmanager
+def _thread(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Let `work(stop)` run beside the block."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _tell(store: Store, nodes: list[Node], stop: threading.Event) -> None:
+    began = time.time()
+    left = list(nodes)
+    while not stop.wait(0.5):
+        for node in [n for n in left if _is_done(store, n, began)]:
+            left.remove(node)
+            console.print(f"{len(nodes) - len(left)} of {len(nodes)}: {node.name}", highlight=False)
+
+
+def _is_done(store: Store, node: Node, began: float) -> bool:
+    """Whether a stage was built since; a forced one has an artifact from before."""
+    manifest = store.folder(node.spec) / MANIFEST
+    return manifest.exists() and manifest.stat().st_mtime >= began
 
 
 def _bars() -> Progress:
@@ -51,10 +81,11 @@ def _bars() -> Progress:
 
 
 def _follow(bars: Progress, store: Store, nodes: list[Node], stop: threading.Event) -> None:
+    began = time.time()
     shown: dict[str, TaskID] = {}
     total = bars.add_task("all stages", total=len(nodes), figures="")
     while not stop.wait(0.5):
-        done = [node for node in nodes if (store.folder(node.spec) / "artifact.json").exists()]
+        done = [node for node in nodes if _is_done(store, node, began)]
         bars.update(total, completed=len(done), figures=f"{len(done)} of {len(nodes)}")
         for node in nodes:
             _update(bars, store, node, node in done, shown)
