@@ -33,11 +33,11 @@ class Output:
         if not self.as_json:
             Console().print(text, highlight=False, soft_wrap=True)
 
-    def table(self, columns: Iterable[str], rows: Iterable[Iterable[Any]], title: str = "") -> None:
+    def table(self, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
         """Print a table for people; silent with `--json`."""
         if self.as_json:
             return
-        table = Table(title=title or None, box=None, header_style="bold")
+        table = Table(box=None, header_style="bold")
         for column in columns:
             table.add_column(column, overflow="fold")  # what is shown can be copied, whole
         for row in rows:

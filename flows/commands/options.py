@@ -37,4 +37,3 @@ Home = Annotated[
 ArtifactName = Annotated[
     str, typer.Argument(help="stage/folder, a stage's name, or a fingerprint's beginning")
 ]
-EXAMPLE = "quickstart"
