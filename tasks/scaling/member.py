@@ -33,6 +33,8 @@ def sweep_run(shards: Artifact, settings: MemberSettings, seed: int, draft: Draf
     """
     from tasks.training.pretraining import train_network
 
+    draft.tracker.params({**settings.identity(), "seed": seed})
+    draft.tracker.datasets({"shards": shards})
     training, vocab_size = settings.training, shards.manifest.facts["vocab_size"]
     loss, why = math.nan, ""
     try:

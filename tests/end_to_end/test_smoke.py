@@ -78,6 +78,7 @@ def test_prefect_shows_the_stages_and_mlflow_the_nested_runs(first_run: dict[str
     children = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
     trained = {run.info.run_name.split("/")[0] for run in children}
     assert {"pretrain", "classify", "instruct", "sweep"} <= trained
+    assert all(run.data.params and run.inputs.dataset_inputs for run in children)
     pretrain = next(run for run in children if run.info.run_name == "pretrain")
     history = client.get_metric_history(pretrain.info.run_id, "loss")
     steps = [point.step for point in history]
