@@ -9,6 +9,9 @@ class Placement(Settings):
     """Workers, devices and endpoints of one run."""
 
     workers: int = Field(1, ge=1, description="training processes of one stage; data parallel")
+    data_workers: int | None = Field(
+        None, ge=1, description="blocks of text worked on side by side; null is one per CPU"
+    )
     gpus: int = Field(0, ge=0, description="GPUs per training process; 0 trains on the CPU")
     threads: int | None = Field(
         None, ge=1, description="CPU threads per training process; null is one"

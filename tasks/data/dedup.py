@@ -3,7 +3,9 @@
 Exact: the first in order stays. Near: the longest stays, whatever the order.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -14,7 +16,8 @@ from cluster.stage import stage
 from cluster.store import Draft
 
 if TYPE_CHECKING:
-    from tasks.data.fuzzy_dedup import Clusters
+    from tasks.data.deduplication.fuzzy import Clusters
+    from tasks.data.ledger import Sorter
 
 EXACT, NEAR = "exact_duplicate", "near_duplicate"
 
@@ -32,9 +35,11 @@ class DedupSettings(Settings):
 @stage(version=1)
 def dedup(text: Artifact, settings: DedupSettings, draft: Draft) -> None:
     """Remove exact duplicates, then near duplicates of what is left."""
-    from tasks.data.exact_dedup import exact_duplicates
-    from tasks.data.ledger import Sorter
-    from tasks.data.text import read_batches, read_texts
+    import pyarrow.parquet as pq
+
+    from tasks.data.blocks import sort_blocks
+    from tasks.data.deduplication.exact import exact_duplicates
+    from tasks.data.text import PATTERN, read_texts
 
     def texts() -> Iterator[str]:
         for number, one in enumerate(read_texts(text)):
@@ -48,11 +53,24 @@ def dedup(text: Artifact, settings: DedupSettings, draft: Draft) -> None:
         found = _near_duplicates(texts, settings, removed)
         removed |= _removed(found.keepers, NEAR)
         draft.facts["near"] = _describe(text, found)
-    with Sorter(draft) as rows:
-        for batch in read_batches(text):
-            start = rows.rows_in
-            rows.split(batch, [removed.get(start + i) for i in range(batch.num_rows)])
-            draft.progress(rows.rows_in, text.manifest.rows or 0, "rows")
+    paths = text.files(PATTERN)
+    starts = itertools.accumulate((pq.read_metadata(p).num_rows for p in paths), initial=0)
+    work = [
+        (path, {n - start: reason for n, reason in removed.items() if n >= start})
+        for path, start in zip(paths, starts, strict=False)
+    ]
+    account = sort_blocks(draft, work, _sort, [path.stat().st_size for path in paths])
+    account.close(draft)
+
+
+def _sort(work: tuple[Path, dict[int, str]], rows: "Sorter") -> None:
+    from tasks.data.text import file_batches
+
+    path, removed = work
+    start = 0
+    for batch in file_batches(path):
+        rows.split(batch, [removed.get(start + i) for i in range(batch.num_rows)])
+        start += batch.num_rows
 
 
 def _removed(keepers: list[int], reason: str) -> dict[int, str]:
@@ -62,7 +80,7 @@ def _removed(keepers: list[int], reason: str) -> dict[int, str]:
 def _near_duplicates(
     texts: Callable[[], Iterator[str]], settings: DedupSettings, gone: dict[int, str]
 ) -> "Clusters":
-    from tasks.data.fuzzy_dedup import LshSettings, near_duplicates
+    from tasks.data.deduplication.fuzzy import LshSettings, near_duplicates
 
     return near_duplicates(
         texts, LshSettings(settings.threshold, settings.bands, settings.rows), gone

@@ -1,7 +1,8 @@
 """Stage `filter`: documents that break a rule are set aside, with the rule's name as the reason."""
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 
@@ -10,7 +11,12 @@ from cluster.errors import BadInput
 from cluster.settings import Settings, nearest
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.data.rules import PRESETS, RULES, reason_against
+from tasks.data.filtering.rules import PRESETS, RULES, reason_against
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from tasks.data.ledger import Sorter
 
 ERROR = "error:"
 
@@ -47,27 +53,30 @@ def filter_text(raw: Artifact, settings: FilterSettings, draft: Draft) -> None:
 
     Raises BadInput when none is left, or rules raise on more than `max_bad_rate` of them.
     """
-    from tasks.data.ledger import Sorter
-    from tasks.data.text import read_batches
+    from tasks.data.blocks import map_text
 
     limits = settings.rules
-    with Sorter(draft) as rows:
-        for batch in read_batches(raw):
-            rows.split(batch, [verdict(t, limits) for t in batch.column("text").to_pylist()])
-            draft.progress(rows.rows_in, raw.manifest.rows or 0, "rows")
-    counts = ", ".join(f"{reason} {n}" for reason, n in rows.reasons.most_common())
-    failed = sum(n for reason, n in rows.reasons.items() if reason.startswith(ERROR))
-    if failed > settings.max_bad_rate * rows.rows_in:
+    account = map_text(raw, draft, partial(_filter_block, limits))
+    counts = ", ".join(f"{reason} {n}" for reason, n in account.reasons.most_common())
+    failed = sum(n for reason, n in account.reasons.items() if reason.startswith(ERROR))
+    if failed > settings.max_bad_rate * account.rows_in:
         raise BadInput(
-            f"filter rules raised on {failed} of {rows.rows_in} documents, more than max_bad_rate "
-            f"{settings.max_bad_rate:g} allows: {counts}"
+            f"filter rules raised on {failed} of {account.rows_in} documents, more than "
+            f"max_bad_rate {settings.max_bad_rate:g} allows: {counts}"
         )
-    if not rows.rows_out:
+    if not account.rows_out:
         raise BadInput(
-            f"0 of {rows.rows_in} rows left after filter '{settings.preset}': {counts}. "
+            f"0 of {account.rows_in} rows left after filter '{settings.preset}': {counts}. "
             "Choose another preset or change `filters.limits`"
         )
     draft.facts["limits"] = limits
+
+
+def _filter_block(
+    limits: Mapping[str, float], batches: "Iterator[RecordBatch]", rows: "Sorter"
+) -> None:
+    for batch in batches:
+        rows.split(batch, [verdict(t, limits) for t in batch.column("text").to_pylist()])
 
 
 def verdict(text: str, limits: Mapping[str, float]) -> str | None:

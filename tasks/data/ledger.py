@@ -1,18 +1,21 @@
 """Rows kept and rows rejected by a data stage, every one accounted for.
 
-Rejects go to `rejects.parquet` with their reason; counts and a few samples, with personal data
-masked, go into the facts for the report.
+Kept rows go to `text-*.parquet`, rejects to `rejects-*.parquet` with their reason; counts and a few
+samples of both, with personal data masked, go into the account for the report.
 """
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
+from pydantic import BaseModel
 
 from cluster.artifact import Ledger
 from cluster.store import Draft
-from tasks.data.pii import mask
+from tasks.data.privacy.pii import mask
 from tasks.data.text import TextWriter, parquet_writer
 
 REJECT_SCHEMA = pa.schema(
@@ -20,25 +23,67 @@ REJECT_SCHEMA = pa.schema(
 )
 REJECT_CHARS = 500
 SAMPLE_CHARS = 300
-SAMPLES_PER_REASON = 5
+SAMPLES = 5
 PENDING_REJECTS = 4096
+Sample = dict[str, str]
+
+
+class Account(BaseModel):
+    """What became of a block's rows. Accounts of blocks add up to that of the stage.
+
+    `counts` are a stage's own sums, such as redactions by kind; `notes` its own rows of facts.
+    """
+
+    rows_out: int = 0
+    reasons: Counter[str] = Counter()
+    samples: dict[str, list[Sample]] = {}
+    kept: list[Sample] = []
+    counts: Counter[str] = Counter()
+    notes: list[dict[str, Any]] = []
+
+    @property
+    def rows_in(self) -> int:
+        """Rows seen."""
+        return self.rows_out + self.reasons.total()
+
+    def add(self, other: "Account") -> None:
+        """Take in the account of the next block."""
+        self.rows_out += other.rows_out
+        self.reasons.update(other.reasons)
+        self.counts.update(other.counts)
+        self.notes += other.notes
+        self.kept = (self.kept + other.kept)[:SAMPLES]
+        for reason, samples in other.samples.items():
+            self.samples[reason] = (self.samples.get(reason, []) + samples)[:SAMPLES]
+
+    def close(self, draft: Draft) -> None:
+        """Set the draft's rows, ledger and facts."""
+        reasons = dict(sorted(self.reasons.items()))
+        draft.rows = self.rows_out
+        balance = {"in": self.rows_in, "out": self.rows_out, "rejects": reasons}
+        draft.ledger = Ledger.model_validate(balance)
+        draft.facts["reasons"] = reasons
+        draft.facts["samples"] = {reason: self.samples[reason] for reason in reasons}
+        draft.facts["kept"] = self.kept
+        draft.metrics["rows_in"] = self.rows_in
+        draft.metrics["rows_out"] = self.rows_out
 
 
 class Sorter:
-    """Splits a stage's rows; leaving the block sets the draft's rows, ledger and facts.
+    """Splits the rows of one block into kept and rejected, in files named after its number.
 
-    with Sorter(draft) as rows:
+    with Sorter(folder, number) as rows:
         rows.keep(batch)
         rows.reject(id, origin, "too_short", text)
+    rows.account
     """
 
-    def __init__(self, draft: Draft):
-        self.draft = draft
-        self.reasons: Counter[str] = Counter()
-        self.samples: dict[str, list[dict[str, str]]] = {}
-        self._writer = TextWriter(draft.path)
-        self._rejects = parquet_writer(draft.path / "rejects.parquet", REJECT_SCHEMA)
-        self._pending: list[dict[str, str]] = []
+    def __init__(self, folder: Path, number: int = 0):
+        self.account = Account()
+        self._writer = TextWriter(folder, f"text-{number:05d}")
+        path = folder / f"rejects-{number:05d}.parquet"
+        self._rejects = parquet_writer(path, REJECT_SCHEMA)
+        self._pending: list[Sample] = []
 
     def __enter__(self) -> "Sorter":
         return self
@@ -52,31 +97,23 @@ class Sorter:
         self._writer.close()
         self._flush()
         self._rejects.close()
-        if error is None:
-            self._account()
-
-    @property
-    def rows_in(self) -> int:
-        """Rows seen so far."""
-        return self.rows_out + sum(self.reasons.values())
-
-    @property
-    def rows_out(self) -> int:
-        """Rows kept so far."""
-        return self._writer.rows
+        self.account.rows_out = self._writer.rows
 
     def keep(self, batch: pa.RecordBatch) -> None:
         """Pass rows on."""
         self._writer.write(batch)
+        if batch.num_rows and len(self.account.kept) < SAMPLES:
+            id, origin, text = (batch[c][0].as_py() for c in ("id", "origin", "text"))
+            self.account.kept.append(_sample(id, origin, text))
 
     def reject(self, id: str, origin: str, reason: str, text: str) -> None:
         """Put one row aside."""
-        self.reasons[reason] += 1
+        self.account.reasons[reason] += 1
         row = {"id": id, "origin": origin, "reason": reason, "sample": text[:REJECT_CHARS]}
         self._pending.append(row)
-        samples = self.samples.setdefault(reason, [])
-        if len(samples) < SAMPLES_PER_REASON:
-            samples.append({"id": id, "origin": origin, "text": mask(text[:SAMPLE_CHARS])})
+        samples = self.account.samples.setdefault(reason, [])
+        if len(samples) < SAMPLES:
+            samples.append(_sample(id, origin, text))
         if len(self._pending) >= PENDING_REJECTS:
             self._flush()
 
@@ -92,12 +129,6 @@ class Sorter:
         self._rejects.write_table(pa.Table.from_pylist(self._pending, REJECT_SCHEMA))
         self._pending = []
 
-    def _account(self) -> None:
-        counts = dict(sorted(self.reasons.items()))
-        self.draft.rows = self.rows_out
-        balance = {"in": self.rows_in, "out": self.rows_out, "rejects": counts}
-        self.draft.ledger = Ledger.model_validate(balance)
-        self.draft.facts["reasons"] = counts
-        self.draft.facts["samples"] = {r: self.samples[r] for r in counts}
-        self.draft.metrics["rows_in"] = self.rows_in
-        self.draft.metrics["rows_out"] = self.rows_out
+
+def _sample(id: str, origin: str, text: str) -> Sample:
+    return {"id": id, "origin": origin, "text": mask(text[:SAMPLE_CHARS])}

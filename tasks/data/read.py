@@ -3,8 +3,7 @@
 Identity is the content of the sources and the names of their fields, never where they lie.
 """
 
-import logging
-from collections.abc import Iterator
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -13,15 +12,14 @@ from cluster.errors import BadInput
 from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.data import hashes
-from tasks.data.sources import Source, SourceFile, SourceSettings, resolve
+from tasks.data.reading import hashes
+from tasks.data.reading.sources import Source, SourceSettings, resolve
 
 if TYPE_CHECKING:
-    from tasks.data.intake import Intake
-    from tasks.data.ledger import Sorter
+    from tasks.data.ledger import Account
 
 LISTED_FILES = 50
-log = logging.getLogger("headrace.read")
+SHOWN_PLACES = 3
 
 
 class ReadSettings(Settings):
@@ -47,54 +45,38 @@ def read_identity(settings: ReadSettings) -> dict[str, Any]:
     }
 
 
-@stage(version=1, identity=read_identity)
+@stage(version=2, identity=read_identity)
 def read(settings: ReadSettings, draft: Draft) -> None:
-    """Read all sources, in the order given, into `text-*.parquet`.
+    """Read all sources into text blocks, sorted by label and content, whatever their order.
 
     Raises BadInput when a file is damaged, a field does not exist, no row is left, more than
     `max_bad_rate` of the rows are malformed, or a file changes meanwhile.
     """
-    from tasks.data.intake import Intake
-    from tasks.data.ledger import Sorter
+    from tasks.data.blocks import sort_blocks
+    from tasks.data.reading.intake import Block, blocks, read_block
 
     sources = resolve(settings.sources)
-    total, done = sum(f.size for s in sources for f in s.files), 0
-    intakes, described = [], []
-    with Sorter(draft) as rows:
-        for source in sources:
-            intake = Intake(source, rows)
-            for file, license in _licensed(source):
-                intake.read(file, license)
-                done += file.size
-                draft.progress(done, total, "bytes")
-            intakes.append(intake)
-            described.append(_describe(intake))
-            log.info("%s: %d rows", source.label, intake.licenses.total())
-    _check_rate(rows, intakes, settings.max_bad_rate)
+    work: list[Block] = [block for source in sources for block in blocks(source)]
+    account = sort_blocks(draft, work, read_block, [block.size for block in work])
+    account.close(draft)
+    _check_rate(account, settings.max_bad_rate)
     if read_identity(settings) != draft.spec.settings["settings"]:
         raise BadInput("a source changed while it was read; run again when nothing writes to it")
-    draft.facts["sources"] = described
+    draft.facts["sources"] = [_describe(source, account) for source in sources]
 
 
-def _licensed(source: Source) -> Iterator[tuple[SourceFile, str | None]]:
-    """The files of a source, each with its license."""
-    from tasks.data.licenses import corpus_licenses
-
-    if source.is_python and not source.settings.license:
-        license_of = corpus_licenses(source.files)
-        return ((file, license_of(file)) for file in source.files)
-    return ((file, source.settings.license) for file in source.files)
-
-
-def _describe(intake: "Intake") -> dict[str, Any]:
-    source = intake.source
+def _describe(source: Source, account: "Account") -> dict[str, Any]:
+    notes = [note for note in account.notes if note["label"] == source.label]
+    licenses = Counter[str]()
+    for note in notes:
+        licenses.update(note["licenses"])
     return {
         "label": source.label,
         "path": source.settings.path,
-        "licenses": dict(intake.licenses.most_common()),
-        "rows": intake.licenses.total(),
-        "bad_rows": intake.bad,
-        "renamed_ids": intake.renamed,
+        "licenses": dict(licenses.most_common()),
+        "rows": licenses.total(),
+        "bad_rows": sum(note["bad"] for note in notes),
+        "renamed_ids": sum(note["renamed"] for note in notes),
         "files": len(source.files),
         "ignored_files": source.ignored,
         "bytes": sum(file.size for file in source.files),
@@ -102,17 +84,15 @@ def _describe(intake: "Intake") -> dict[str, Any]:
     }
 
 
-def _check_rate(rows: "Sorter", intakes: "list[Intake]", max_bad_rate: float) -> None:
-    bad = sum(intake.bad for intake in intakes)
-    places = [place for intake in intakes for place in intake.places][:3]
-    if bad > max_bad_rate * rows.rows_in:
+def _check_rate(account: "Account", max_bad_rate: float) -> None:
+    counts = ", ".join(f"{reason} {n}" for reason, n in account.reasons.most_common())
+    bad = sum(note["bad"] for note in account.notes)
+    places = [place for note in account.notes for place in note["places"]][:SHOWN_PLACES]
+    if bad > max_bad_rate * account.rows_in:
         raise BadInput(
-            f"{bad} of {rows.rows_in} rows are malformed, more than max_bad_rate {max_bad_rate:g} "
-            f"allows: {_counts(rows)}; the first: {', '.join(places)}. Mend them or raise the rate"
+            f"{bad} of {account.rows_in} rows are malformed, more than max_bad_rate "
+            f"{max_bad_rate:g} allows: {counts}; the first: {', '.join(places)}. "
+            "Mend them or raise the rate"
         )
-    if not rows.rows_out:
-        raise BadInput(f"0 of {rows.rows_in} rows are usable: {_counts(rows) or 'no rows at all'}")
-
-
-def _counts(rows: "Sorter") -> str:
-    return ", ".join(f"{reason} {n}" for reason, n in rows.reasons.most_common())
+    if not account.rows_out:
+        raise BadInput(f"0 of {account.rows_in} rows are usable: {counts or 'no rows at all'}")

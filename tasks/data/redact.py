@@ -5,9 +5,9 @@ the text; no row is dropped.
 import hashlib
 import hmac
 import os
-from collections import Counter
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -17,6 +17,12 @@ from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tasks.data.ledger import Sorter
+
+CHANGED = "documents"
 Kind = Literal["email", "ip", "phone", "card", "iban", "secret"]
 KEY_VARIABLE = "HEADRACE_REDACT_KEY"
 KEY_CHARS = 16
@@ -53,27 +59,33 @@ def redact(text: Artifact, settings: RedactSettings, draft: Draft) -> None:
 
     Raises BadInput when pseudonyms are asked for without a key.
     """
+    from tasks.data.blocks import map_text
+
+    if settings.how == "pseudonymise":
+        pseudonym_key()
+    account = map_text(text, draft, partial(_redact_block, settings))
+    counts = {kind: account.counts[kind] for kind in sorted(settings.kinds)}
+    draft.facts["counts"] = counts
+    draft.metrics["documents_changed"] = account.counts[CHANGED]
+    draft.metrics["instances"] = sum(counts.values())
+
+
+def _redact_block(
+    settings: RedactSettings, batches: "Iterator[pa.RecordBatch]", rows: "Sorter"
+) -> None:
     import pyarrow as pa
 
-    from tasks.data.ledger import Sorter
-    from tasks.data.pii import find, substitute
-    from tasks.data.text import read_batches
+    from tasks.data.privacy.pii import find, substitute
 
-    counts, changed = Counter[str](dict.fromkeys(sorted(settings.kinds), 0)), 0
     replacement = replacer(settings.how)
-    with Sorter(draft) as rows:
-        for batch in read_batches(text):
-            texts = batch.column("text").to_pylist()
-            found = [find(t, settings.kinds) for t in texts]
-            counts.update(span.kind for spans in found for span in spans)
-            changed += sum(map(bool, found))
-            clean = [substitute(t, s, replacement) for t, s in zip(texts, found, strict=True)]
-            index = batch.schema.get_field_index("text")
-            rows.keep(batch.set_column(index, "text", pa.array(clean, pa.large_string())))
-            draft.progress(rows.rows_out, text.manifest.rows or 0, "rows")
-    draft.facts["counts"] = dict(counts)
-    draft.metrics["documents_changed"] = changed
-    draft.metrics["instances"] = counts.total()
+    for batch in batches:
+        texts = batch.column("text").to_pylist()
+        found = [find(t, settings.kinds) for t in texts]
+        rows.account.counts.update(span.kind for spans in found for span in spans)
+        rows.account.counts[CHANGED] += sum(map(bool, found))
+        clean = [substitute(t, s, replacement) for t, s in zip(texts, found, strict=True)]
+        index = batch.schema.get_field_index("text")
+        rows.keep(batch.set_column(index, "text", pa.array(clean, pa.large_string())))
 
 
 def replacer(how: str) -> Callable[[str, str], str]:

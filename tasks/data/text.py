@@ -1,4 +1,6 @@
-"""Text artifacts: Parquet files `text-00000.parquet`, ... in row order, with page checksums.
+"""Text artifacts: Parquet files `text-00000-000.parquet`, ... in row order, with page checksums.
+
+Each file is a block: about 32 MiB of text, the unit that one worker takes at a time.
 
 Columns: `id` (unique), `text`, `source` (label), `origin` (file below the source's root, and line
 or row), `license` (nullable).
@@ -26,14 +28,16 @@ TEXT_SCHEMA = pa.schema(
 PATTERN = "text-*.parquet"
 BATCH_ROWS = 512
 GROUP_BYTES = 16 << 20
-FILE_BYTES = 256 << 20
+# What one worker takes at a time: large enough for a native pass, small enough for its memory.
+BLOCK_BYTES = 32 << 20
 
 
 class TextWriter:
-    """Writes `text-*.parquet` in a folder: row groups of 16 MiB, files of 256 MiB of text."""
+    """Writes `<stem>-*.parquet` in a folder: row groups of 16 MiB, files of 32 MiB of text."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, stem: str = "text-00000"):
         self.folder = folder
+        self.stem = stem
         self.rows = 0
         self._files = 0
         self._file_bytes = 0
@@ -71,13 +75,13 @@ class TextWriter:
     def _flush(self) -> None:
         table = pa.concat_tables([TEXT_SCHEMA.empty_table(), *self._pending])
         if self._writer is None:
-            path = self.folder / f"text-{self._files:05d}.parquet"
+            path = self.folder / f"{self.stem}-{self._files:03d}.parquet"
             self._writer = parquet_writer(path, TEXT_SCHEMA)
             self._files += 1
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
         self._file_bytes += self._pending_bytes
         self._pending, self._pending_bytes = [], 0
-        if self._file_bytes >= FILE_BYTES:
+        if self._file_bytes >= BLOCK_BYTES:
             self._close_file()
 
     def _close_file(self) -> None:
@@ -104,17 +108,23 @@ def read_batches(artifact: Artifact, columns: list[str] | None = None) -> Iterat
     Raises BadInput when a file is missing, of another size, or fails a page checksum.
     """
     for path in artifact.files(PATTERN):
-        try:
-            file = pq.ParquetFile(path, page_checksum_verification=True)
-            for group in range(file.num_row_groups):  # one at a time bounds the memory
-                yield from file.iter_batches(
-                    BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False
-                )
-        except (OSError, pa.ArrowInvalid) as error:
-            raise BadInput(
-                f"{path} is damaged: {error}; run `headrace verify {artifact.name}`, then "
-                f"`headrace run --rebuild {artifact.manifest.stage}`"
-            ) from error
+        yield from file_batches(path, columns)
+
+
+def file_batches(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of one file of a text artifact. Raises BadInput for a failed page checksum."""
+    try:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        for group in range(file.num_row_groups):  # one at a time bounds the memory
+            yield from file.iter_batches(
+                BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False
+            )
+    except (OSError, pa.ArrowInvalid) as error:
+        stage, name = path.parts[-3], path.parent.name
+        raise BadInput(
+            f"{path} is damaged: {error}; run `headrace verify {stage}/{name}`, then "
+            f"`headrace run --rebuild {stage}`"
+        ) from error
 
 
 def read_table(artifact: Artifact, columns: list[str] | None = None) -> pa.Table:

@@ -136,8 +136,8 @@ def digest(*texts: str) -> str:
 
 def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Objects of a JSON-lines file, compressed or not, with their line numbers from 1."""
-    from tasks.data.decompress import read_chunks
-    from tasks.data.records import read_lines
+    from tasks.data.reading.decompress import read_chunks
+    from tasks.data.reading.records import read_lines
 
     for number, line in read_lines(read_chunks(path)):
         if line is not None and not line.strip():

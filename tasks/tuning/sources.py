@@ -9,8 +9,8 @@ from typing import Any
 
 from cluster.errors import BadInput
 from cluster.settings import Settings
-from tasks.data.hashes import content_hashes
-from tasks.data.sources import PYTHON, SourceSettings, python_files, resolve
+from tasks.data.reading.hashes import content_hashes
+from tasks.data.reading.sources import PYTHON, SourceSettings, python_files, resolve
 from tasks.tuning.pairs import pairs_of_python, snippets_of_python
 from tasks.tuning.rows import (
     Pair,

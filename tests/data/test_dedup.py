@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.stage import build
-from tasks.data import exact_dedup
 from tasks.data.dedup import DedupSettings, dedup
-from tasks.data.exact_dedup import exact_duplicates, normalise
-from tasks.data.fuzzy_dedup import LshSettings, jaccard, near_duplicates, shingles
+from tasks.data.deduplication import exact as exact_dedup
+from tasks.data.deduplication.exact import exact_duplicates, normalise
+from tasks.data.deduplication.fuzzy import LshSettings, jaccard, near_duplicates, shingles
 from tasks.data.text import read_table
 
 WORDS = [f"word{i}" for i in range(500)]

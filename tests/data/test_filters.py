@@ -6,10 +6,10 @@ from pydantic import ValidationError
 
 from cluster.errors import BadInput
 from cluster.stage import build
-from tasks.data import rules
+from tasks.data.filtering import rules
+from tasks.data.filtering.repetition import repeated_gram_chars, top_gram_chars
+from tasks.data.filtering.rules import PRESETS, RULES, Shape, reason_against
 from tasks.data.filters import FilterSettings, filter_text
-from tasks.data.repetition import repeated_gram_chars, top_gram_chars
-from tasks.data.rules import PRESETS, RULES, Shape, reason_against
 from tasks.data.text import read_table
 
 PROSE = (
@@ -118,7 +118,7 @@ def test_the_stage_balances_and_keeps_rejects(store, text_artifact):
     assert out.manifest.ledger.rejects == {"few_alphanumerics": 1, "too_short": 2}
     assert (out.manifest.ledger.rows_in, out.manifest.ledger.rows_out) == (5, 2)
     assert out.manifest.rows == 2
-    rejects = pq.read_table(out.file("rejects.parquet")).to_pylist()
+    rejects = pq.read_table(out.file("rejects-00000.parquet")).to_pylist()
     assert [(r["id"], r["reason"]) for r in rejects] == [
         ("texts.jsonl:2", "too_short"),
         ("texts.jsonl:4", "few_alphanumerics"),

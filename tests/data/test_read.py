@@ -11,10 +11,10 @@ import zstandard
 
 from cluster.errors import BadInput
 from cluster.stage import specify
-from tasks.data.intake import Intake
-from tasks.data.licenses import corpus_licenses
 from tasks.data.read import ReadSettings, read
-from tasks.data.sources import SourceSettings, python_files, resolve
+from tasks.data.reading.intake import Intake
+from tasks.data.reading.licenses import corpus_licenses
+from tasks.data.reading.sources import SourceSettings, python_files, resolve
 from tasks.data.text import read_table
 
 
@@ -31,7 +31,7 @@ def texts(artifact):
 
 
 def rejects(artifact):
-    table = pq.read_table(artifact.file("rejects.parquet"))
+    table = pq.read_table(artifact.file("rejects-00000.parquet"))
     return [(r["origin"], r["reason"]) for r in table.to_pylist()]
 
 
@@ -137,7 +137,7 @@ def test_a_bad_line_is_set_aside_with_reason_and_place(tmp_path, read_path, line
 
 
 def test_a_line_over_the_cap_is_set_aside(tmp_path, read_path, monkeypatch):
-    monkeypatch.setattr("tasks.data.records.MAX_ROW_BYTES", 300_000)
+    monkeypatch.setattr("tasks.data.reading.records.MAX_ROW_BYTES", 300_000)
     long = json.dumps({"text": "x" * 1_000_000}).encode() + b"\n"
     (tmp_path / "a.jsonl").write_bytes(lines(rows(2)) + long + lines(rows(3)))
     artifact = read_path(tmp_path / "a.jsonl", max_bad_rate=0.5)
@@ -207,7 +207,7 @@ def test_a_damaged_compressed_file_is_refused_by_name(tmp_path, read_path, suffi
 
 
 def test_a_decompression_bomb_is_refused(tmp_path, read_path, monkeypatch):
-    monkeypatch.setattr("tasks.data.decompress.RATIO_FREE_BYTES", 1 << 20)
+    monkeypatch.setattr("tasks.data.reading.decompress.RATIO_FREE_BYTES", 1 << 20)
     (tmp_path / "a.txt.zst").write_bytes(zstandard.compress(bytes(8 << 20)))
     with pytest.raises(BadInput, match=r"a\.txt\.zst: \d+ bytes on disk became more than"):
         read_path(tmp_path / "a.txt.zst")
@@ -306,7 +306,9 @@ def test_hashes_are_remembered_until_the_file_changes(tmp_path, store, monkeypat
     os.utime(path, (past, past))
     first = fingerprint(path)
     with monkeypatch.context() as patch:
-        patch.setattr("tasks.data.hashes.file_hash", lambda path: pytest.fail("hashed again"))
+        patch.setattr(
+            "tasks.data.reading.hashes.file_hash", lambda path: pytest.fail("hashed again")
+        )
         assert fingerprint(path) == first
     path.write_bytes(lines(rows(3)).replace(b"text n", b"Text n"))
     assert fingerprint(path) != first

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from cluster.errors import BadInput
 from cluster.stage import build, specify
-from tasks.data.pii import KINDS, find, luhn, mask, mod97
+from tasks.data.privacy.pii import KINDS, find, luhn, mask, mod97
 from tasks.data.redact import KEY_VARIABLE, RedactSettings, redact
 from tasks.data.text import read_table
 

@@ -124,7 +124,7 @@ def _find(path: str) -> tuple[str, list[SourceFile], int]:
     if path.startswith(PYTHON):
         return path, python_files(path.removeprefix(PYTHON)), 0
     if "://" in path:
-        from tasks.data.remote import download
+        from tasks.data.reading.remote import download
 
         folder = download(path)
         return _fixed_part(path.split("://", 1)[1]).as_posix(), *_below(folder, _walk(folder), path)

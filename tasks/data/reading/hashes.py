@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cluster.files import write_atomically
 from cluster.home import home
-from tasks.data.sources import Source, SourceFile, open_regular
+from tasks.data.reading.sources import Source, SourceFile, open_regular
 
 MEMORY = "source_hashes.json"
 Memory = dict[str, list[str]]

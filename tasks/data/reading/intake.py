@@ -1,15 +1,18 @@
-"""The files of one source, taken in row by row: named, batched, and sorted into good and bad."""
+"""The files of a source, taken in row by row: named, batched, and sorted into good and bad."""
 
 import logging
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from cluster.errors import BadInput
 from tasks.data.ledger import Sorter
-from tasks.data.records import Record, read_records
-from tasks.data.sources import Source, SourceFile
-from tasks.data.text import TEXT_SCHEMA
+from tasks.data.reading.licenses import corpus_licenses
+from tasks.data.reading.records import Record, read_records
+from tasks.data.reading.sources import Source, SourceFile
+from tasks.data.text import BLOCK_BYTES, TEXT_SCHEMA
 
 FLUSH_CHARS = 4 << 20
 FLUSH_ROWS = 4096
@@ -18,6 +21,55 @@ SHOWN_PLACES = 3
 # Well-formed rows without text are set aside but are no sign of damage.
 HARMLESS = {"empty_text"}
 log = logging.getLogger("headrace.read")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Files of one source that one worker reads, each with its license."""
+
+    source: Source
+    files: tuple[tuple[SourceFile, str | None], ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(file.size for file, _ in self.files)
+
+
+def blocks(source: Source) -> Iterator[Block]:
+    """The files of a source in order, in groups of about 32 MiB; a larger one stays alone."""
+    group: list[tuple[SourceFile, str | None]] = []
+    size = 0
+    for file, license in _licensed(source):
+        if group and size + file.size > BLOCK_BYTES:
+            yield Block(source, tuple(group))
+            group, size = [], 0
+        group.append((file, license))
+        size += file.size
+    yield Block(source, tuple(group))
+
+
+def _licensed(source: Source) -> Iterator[tuple[SourceFile, str | None]]:
+    if source.is_python and not source.settings.license:
+        license_of = corpus_licenses(source.files)
+        return ((file, license_of(file)) for file in source.files)
+    return ((file, source.settings.license) for file in source.files)
+
+
+def read_block(block: Block, rows: Sorter) -> None:
+    """Read the files of a block; what was found goes into the account's notes."""
+    intake = Intake(block.source, rows)
+    for file, license in block.files:
+        intake.read(file, license)
+    rows.account.notes.append(
+        {
+            "label": block.source.label,
+            "licenses": dict(intake.licenses),
+            "bad": intake.bad,
+            "renamed": intake.renamed,
+            "places": intake.places,
+        }
+    )
 
 
 class Intake:

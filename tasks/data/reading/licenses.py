@@ -4,7 +4,7 @@ import sysconfig
 from collections.abc import Callable, Iterable
 from importlib.metadata import Distribution, distributions
 
-from tasks.data.sources import SITE_PACKAGES, SourceFile
+from tasks.data.reading.sources import SITE_PACKAGES, SourceFile
 
 STDLIB_LICENSE = "PSF-2.0"
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from cluster.errors import BadInput
-from tasks.data.sources import open_regular
+from tasks.data.reading.sources import open_regular
 
 CHUNK_BYTES = 1 << 18
 # Text compresses 3 to 20 times; a decompression bomb a thousand times and more.

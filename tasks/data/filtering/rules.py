@@ -111,14 +111,14 @@ def stop_words(shape: Shape) -> float:
 
 def top_gram_share(shape: Shape, n: int) -> float:
     """Characters in the n-gram of words that covers most, of all characters."""
-    from tasks.data.repetition import top_gram_chars
+    from tasks.data.filtering.repetition import top_gram_chars
 
     return top_gram_chars(shape.words, n) / max(1, len(shape.text))
 
 
 def repeated_gram_share(shape: Shape, n: int) -> float:
     """Characters in n-grams of words that occurred before, each counted once, of all characters."""
-    from tasks.data.repetition import repeated_gram_chars
+    from tasks.data.filtering.repetition import repeated_gram_chars
 
     return repeated_gram_chars(shape.words, n) / max(1, len(shape.text))
 

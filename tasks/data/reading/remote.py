@@ -13,7 +13,7 @@ from typing import Any
 from cluster.errors import BadInput
 from cluster.files import write_atomically
 from cluster.home import subfolder
-from tasks.data.sources import PLAIN, ROWS, TABLES
+from tasks.data.reading.sources import PLAIN, ROWS, TABLES
 
 HUB = "hf://"
 INDEX = ".index.json"

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.errors import BadInput
-from tasks.data.decompress import read_chunks
-from tasks.data.sources import PLAIN, SourceFile, SourceSettings, open_regular
+from tasks.data.reading.decompress import read_chunks
+from tasks.data.reading.sources import PLAIN, SourceFile, SourceSettings, open_regular
 
 MAX_ROW_BYTES = 64 << 20
 MAX_JSON_BYTES = 512 << 20

@@ -1,0 +1,1 @@
+"""Documents and lines that are there twice, exactly or nearly."""

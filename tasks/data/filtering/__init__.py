@@ -1,0 +1,1 @@
+"""What is measured of a document, and the rules that keep or reject it."""

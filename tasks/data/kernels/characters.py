@@ -1,0 +1,77 @@
+"""What kind of character a code point is, as one table of bit sets, and its lower case as another.
+
+The tables come from Python's `str` methods, so that a kernel and plain Python agree on every
+character; they are made once and kept beside the compiled kernels.
+"""
+
+import os
+import unicodedata
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tasks.data.kernels import cache_folder, kernel
+from tasks.data.kernels.buffers import Bytes
+
+CODE_POINTS = 0x110000
+ALPHA, DIGIT, SPACE, UPPER, LOWER, PRINTABLE, WORD, WIDE = (1 << k for k in range(8))
+
+
+def kinds() -> npt.NDArray[np.uint8]:
+    """`[CODE_POINTS]` bits. ALPHA, DIGIT, SPACE, UPPER, LOWER, PRINTABLE as `str.isalpha` and so on
+    say; WORD: letters, numbers and `_`, the `\\w` of `re`; WIDE: written without spaces, each
+    character a word (kana and Chinese characters).
+    """
+    return _kept("kinds.npy", _kinds)
+
+
+def lower_case() -> npt.NDArray[np.uint32]:
+    """`[CODE_POINTS]` code points in lower case; where that is several, the character itself."""
+    return _kept("lower_case.npy", _lower_case)
+
+
+@kernel
+def decode(data: Bytes, at: int) -> tuple[int, int]:
+    """The code point that begins at a byte of valid UTF-8, and the place of the next one."""
+    first = int(data[at])
+    if first < 0x80:
+        return first, at + 1
+    if first < 0xE0:
+        return (first & 0x1F) << 6 | (data[at + 1] & 0x3F), at + 2
+    if first < 0xF0:
+        return (first & 0x0F) << 12 | (data[at + 1] & 0x3F) << 6 | (data[at + 2] & 0x3F), at + 3
+    high = (first & 0x07) << 18 | (data[at + 1] & 0x3F) << 12
+    return high | (data[at + 2] & 0x3F) << 6 | (data[at + 3] & 0x3F), at + 4
+
+
+def _kinds() -> npt.NDArray[np.uint8]:
+    table = np.zeros(CODE_POINTS, np.uint8)
+    tests = (str.isalpha, str.isdigit, str.isspace, str.isupper, str.islower, str.isprintable)
+    for code in range(CODE_POINTS):
+        character = chr(code)
+        bits = sum(test(character) << k for k, test in enumerate(tests))
+        word = character.isalnum() or character == "_"
+        wide = 0x3040 <= code <= 0x30FF or 0x3400 <= code <= 0x9FFF
+        table[code] = bits | word * WORD | wide * WIDE
+    return table
+
+
+def _lower_case() -> npt.NDArray[np.uint32]:
+    lowered = (chr(code).lower() for code in range(CODE_POINTS))
+    codes = (ord(c) if len(c) == 1 else k for k, c in enumerate(lowered))
+    return np.fromiter(codes, np.uint32, CODE_POINTS)
+
+
+@cache
+def _kept(name: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    path: Path = cache_folder() / f"{unicodedata.unidata_version}-{name}"
+    if not path.exists():
+        partial = path.with_name(f".{os.getpid()}-{name}")
+        with partial.open("wb") as file:
+            np.save(file, make())
+        partial.replace(path)
+    return np.load(path)

@@ -1,0 +1,1 @@
+"""Personal data and secrets: where they are in a text, and what takes their place."""
