@@ -1,9 +1,10 @@
-"""Self-attention: rotary positions, who sees whom, grouped-query heads and the key-value cache.
+"""Self- and cross-attention with heads that may share keys and values.
 
-Vaswani et al. 2017, section 3.2; RoPE: Su et al. 2021; grouped queries: Ainslie et al. 2023.
+Vaswani et al. 2017, section 3.2; grouped queries: Ainslie et al. 2023; one key-value head for all:
+Shazeer 2019.
 
 Letters: B rows, T query positions, S key positions, D width, H query heads, K key-value heads,
-E head dimension. `[B, T]` pairs of document numbers keep attention inside a document.
+E head dimension.
 """
 
 import math
@@ -12,13 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.config import ModelConfig, RopeScaling
-
-Rotation = tuple[Tensor, Tensor]
+from model.cache import LayerCache
+from model.config import ModelConfig
+from model.masks import Sight
+from model.positions import Rotation, rotate
 
 
 class Attention(nn.Module):
-    """Causal multi-head attention whose query, key and value projections are one matrix."""
+    """Multi-head self-attention whose query, key and value projections are one matrix."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -35,165 +37,117 @@ class Attention(nn.Module):
     def forward(
         self,
         x_BTD: Tensor,
-        rotation: Rotation | None,
-        mask: Tensor | None,
-        past: "LayerCache | None" = None,
+        sight: Sight,
+        rotation: Rotation | None = None,
+        past: LayerCache | None = None,
     ) -> Tensor:
-        """Mix values of earlier tokens into each token, `[B, T, D]`.
+        """Mix values of the tokens that are seen into each token, `[B, T, D]`.
 
-        `mask` is True where a query may look at a key, broadcastable to `[B, H, T, S]`; None is
-        the plain causal triangle. `past` holds the keys and values of tokens already seen.
+        `past` holds the keys and values of tokens already read, and takes those of these.
         """
         config = self.config
         heads_BTHE = self.qkv(x_BTD).unflatten(-1, (-1, config.head_dim))
-        q_BTHE, k_BTKE, v_BTKE = heads_BTHE.split(
-            [config.heads, config.kv_heads, config.kv_heads], 2
-        )
+        qk_BTHE, v_BTKE = heads_BTHE.split([config.heads + config.kv_heads, config.kv_heads], 2)
         if config.qk_norm:
-            q_BTHE, k_BTKE = self.q_norm(q_BTHE), self.k_norm(k_BTKE)
+            q_BTHE, k_BTKE = qk_BTHE.split([config.heads, config.kv_heads], 2)
+            qk_BTHE = torch.cat((self.q_norm(q_BTHE), self.k_norm(k_BTKE)), 2)
         if rotation is not None:
-            q_BTHE, k_BTKE = rotate(q_BTHE, rotation), rotate(k_BTKE, rotation)
-        q_BHTE, k_BKSE, v_BKSE = (z.transpose(1, 2) for z in (q_BTHE, k_BTKE, v_BTKE))
+            qk_BTHE = rotate(qk_BTHE, rotation)
+        q_BHTE, k_BKSE = qk_BTHE.transpose(1, 2).split([config.heads, config.kv_heads], 1)
+        v_BKSE = v_BTKE.transpose(1, 2)
         if past is not None:
             k_BKSE, v_BKSE = past.append(k_BKSE, v_BKSE)
-        attend = softcapped_attention if config.attention_softcap else scaled_attention
-        mixed_BHTE = attend(config, q_BHTE, k_BKSE, v_BKSE, mask, self.training)
+        mixed_BHTE = attend(config, q_BHTE, k_BKSE, v_BKSE, sight, self.training)
         return self.out(mixed_BHTE.transpose(1, 2).flatten(2))
 
 
-def scaled_attention(
+class CrossAttention(nn.Module):
+    """Attention of a decoder's tokens to an encoder's states, which know no order of their own."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        biased = config.bias != "none"
+        keys, queries = (n * config.head_dim for n in (config.kv_heads, config.heads))
+        self.query = nn.Linear(config.width, queries, bias=biased)
+        self.kv = nn.Linear(config.width, 2 * keys, bias=biased)
+        self.out = nn.Linear(queries, config.width, bias=config.bias == "all")
+
+    def forward(
+        self, x_BTD: Tensor, memory_BSD: Tensor, sight: Sight, past: LayerCache | None = None
+    ) -> Tensor:
+        """Mix values of the encoder's states into each token, `[B, T, D]`.
+
+        With `past`, keys and values are made of the first `memory_BSD` and kept.
+        """
+        q_BHTE = self._heads(self.query(x_BTD))
+        if past is None or past.memory is None:
+            k_BKSE, v_BKSE = self._heads(self.kv(memory_BSD)).chunk(2, 1)
+            if past is not None:
+                past.memory = k_BKSE.contiguous(), v_BKSE.contiguous()
+        else:
+            k_BKSE, v_BKSE = past.memory
+        mixed_BHTE = attend(self.config, q_BHTE, k_BKSE, v_BKSE, sight, self.training)
+        return self.out(mixed_BHTE.transpose(1, 2).flatten(2))
+
+    def _heads(self, x_BTD: Tensor) -> Tensor:
+        return x_BTD.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
+
+
+def attend(
     config: ModelConfig,
     q_BHTE: Tensor,
     k_BKSE: Tensor,
     v_BKSE: Tensor,
-    mask: Tensor | None,
+    sight: Sight,
     training: bool,
 ) -> Tensor:
-    """softmax(q k' scale) v by PyTorch's fused kernels, flash attention where there is one."""
-    return F.scaled_dot_product_attention(
+    """softmax(q k' scale) v, `[B, H, T, E]`: H / K query heads to each key-value head."""
+    if config.attention_softcap is not None:
+        return _softcapped(config, q_BHTE, k_BKSE, v_BKSE, sight, training)
+    heads, queries, kv_heads = q_BHTE.shape[1], q_BHTE.shape[2], k_BKSE.shape[1]
+    mask = sight.mask
+    if queries == 1 and heads != kv_heads:
+        # The queries of a group look at the same keys, like so many positions of one head.
+        q_BHTE = q_BHTE.unflatten(1, (kv_heads, -1)).squeeze(3)
+        if mask is not None and mask.ndim == 4 and mask.shape[1] == heads:
+            mask = mask.unflatten(1, (kv_heads, -1)).squeeze(3)
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.to(q_BHTE.dtype)
+    mixed = F.scaled_dot_product_attention(
         q_BHTE,
         k_BKSE,
         v_BKSE,
         attn_mask=mask,
-        is_causal=mask is None,
+        is_causal=sight.causal,
         dropout_p=config.dropout if training else 0.0,
-        scale=config.attention_scale,
-        enable_gqa=config.kv_heads != config.heads,
+        scale=_scale(config),
+        enable_gqa=q_BHTE.shape[1] != kv_heads,
     )
+    return mixed.flatten(1, 2).unsqueeze(2) if queries == 1 else mixed
 
 
-def softcapped_attention(
+def _softcapped(
     config: ModelConfig,
     q_BHTE: Tensor,
     k_BKSE: Tensor,
     v_BKSE: Tensor,
-    mask: Tensor | None,
+    sight: Sight,
     training: bool,
 ) -> Tensor:
     """softmax(cap tanh(q k' scale / cap)) v (Gemma 2), written out: no fused kernel caps scores."""
     cap = config.attention_softcap
     assert cap is not None
-    groups = config.heads // config.kv_heads
+    groups = q_BHTE.shape[1] // k_BKSE.shape[1]
     k_BHSE, v_BHSE = (z.repeat_interleave(groups, 1) for z in (k_BKSE, v_BKSE))
-    if mask is None:
-        mask = visible(q_BHTE.shape[2], k_BHSE.shape[2], q_BHTE.device)
-    scale = config.attention_scale or 1 / math.sqrt(config.head_dim)
-    scores_BHTS = cap * torch.tanh(q_BHTE @ k_BHSE.mT * scale / cap)
-    weights_BHTS = scores_BHTS.masked_fill(~mask, float("-inf")).softmax(-1)
-    return F.dropout(weights_BHTS, config.dropout, training) @ v_BHSE
+    scores_BHTS = cap * torch.tanh(q_BHTE @ k_BHSE.mT * _scale(config) / cap)
+    mask = sight.written_out(q_BHTE.shape[2], k_BHSE.shape[2], scores_BHTS.device)
+    if mask is not None and mask.dtype == torch.bool:
+        scores_BHTS = scores_BHTS.masked_fill(~mask, -math.inf)
+    elif mask is not None:
+        scores_BHTS = scores_BHTS + mask
+    return F.dropout(scores_BHTS.softmax(-1), config.dropout, training) @ v_BHSE
 
 
-def attention_mask(
-    queries: int, documents_BS: Tensor | None, keys: int, window: int | None, device: torch.device
-) -> Tensor | None:
-    """Which of the `keys` each of the last `queries` positions may see; None: a plain triangle.
-
-    A token sees itself and earlier tokens of its own document, at most `window - 1` of them.
-    Padding (document 0) sees padding, so that no row of the softmax is empty.
-    """
-    if documents_BS is not None and bool((documents_BS == documents_BS[:, :1]).all()):
-        documents_BS = None
-    narrow = window is not None and window < keys
-    if documents_BS is None and not narrow and queries == keys:
-        return None
-    seen_TS = visible(queries, keys, device, window)
-    if documents_BS is None:
-        return seen_TS
-    same_BTS = documents_BS[:, -queries:, None] == documents_BS[:, None, :]
-    return (same_BTS & seen_TS)[:, None]
-
-
-def visible(queries: int, keys: int, device: torch.device, window: int | None = None) -> Tensor:
-    """The causal triangle `[T, S]` of the last `queries` positions, cut to a band by `window`."""
-    distance_TS = (
-        torch.arange(keys - queries, keys, device=device)[:, None]
-        - torch.arange(keys, device=device)[None, :]
-    )
-    seen_TS = distance_TS >= 0
-    return seen_TS if window is None else seen_TS & (distance_TS < window)
-
-
-def rotation(config: ModelConfig, positions_BT: Tensor, dtype: torch.dtype) -> Rotation:
-    """Cosine and sine of position times frequency, each `[B, T, 1, E/2]` (Su et al. 2021, eq. 15).
-
-    Angles are formed in fp32 whatever `dtype` is: bf16 cannot tell positions above 256 apart.
-    """
-    half = torch.arange(0, config.head_dim, 2, device=positions_BT.device, dtype=torch.float32)
-    frequencies = config.rope_theta ** (-half / config.head_dim)
-    if config.rope_scaling:
-        frequencies = _stretch(frequencies, config.rope_scaling)
-    angles_BT1E = (positions_BT[..., None].float() * frequencies)[..., None, :]
-    return angles_BT1E.cos().to(dtype), angles_BT1E.sin().to(dtype)
-
-
-def rotate(x_BTHE: Tensor, rotation: Rotation) -> Tensor:
-    """Turn the pairs (x_i, x_{i + E/2}) by their angles; the pairing is the Hugging Face one."""
-    cos, sin = rotation
-    first, second = x_BTHE.chunk(2, -1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
-
-
-def _stretch(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
-    turns = scaling.original_context * frequencies / (2 * math.pi)
-    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
-    keep = ((turns - low) / (high - low)).clamp(0, 1)
-    return keep * frequencies + (1 - keep) * frequencies / scaling.factor
-
-
-class LayerCache:
-    """Keys and values of the tokens one layer has seen, `[B, K, S, E]` each."""
-
-    def __init__(self) -> None:
-        self.keys: Tensor | None = None
-        self.values: Tensor | None = None
-
-    def append(self, k_BKTE: Tensor, v_BKTE: Tensor) -> tuple[Tensor, Tensor]:
-        """Add new tokens; all keys and values so far."""
-        if self.keys is not None and self.values is not None:
-            k_BKTE = torch.cat((self.keys, k_BKTE), 2)
-            v_BKTE = torch.cat((self.values, v_BKTE), 2)
-        self.keys, self.values = k_BKTE, v_BKTE
-        return k_BKTE, v_BKTE
-
-
-class Cache:
-    """What a network remembers between calls: a `LayerCache` each, and the document numbers."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        self.layers = [LayerCache() for _ in range(config.depth)]
-        self.documents_BS: Tensor | None = None
-
-    def extend(self, documents_BT: Tensor) -> Tensor:
-        """Add the document numbers of new tokens; those of all tokens so far, `[B, S]`."""
-        if self.documents_BS is not None:
-            documents_BT = torch.cat((self.documents_BS, documents_BT), 1)
-        self.documents_BS = documents_BT
-        return documents_BT
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows in this order; a row named twice is copied (beam search)."""
-        assert self.documents_BS is not None
-        self.documents_BS = self.documents_BS[rows]
-        for layer in self.layers:
-            assert layer.keys is not None and layer.values is not None
-            layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+def _scale(config: ModelConfig) -> float:
+    return config.attention_scale or 1 / math.sqrt(config.head_dim)

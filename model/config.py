@@ -3,15 +3,19 @@
 Everything here is plain arithmetic: a shape is planned, counted and shown without PyTorch.
 
     config = from_depth(4, vocab_size=4096, context=256)    # a LLaMA shape, 128 wide
+    config = from_depth(4, vocab_size=4096, context=256, family="encoder")    # a BERT shape
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+Family = Literal["decoder", "encoder", "encoder_decoder"]
 Norm = Literal["rms", "layer"]
 NormPlacement = Literal["pre", "post", "sandwich"]
-Positions = Literal["rope", "learned", "sinusoidal"]
+Residual = Literal["serial", "parallel", "parallel_norms"]
+Positions = Literal["rope", "learned", "sinusoidal", "alibi", "relative"]
 Activation = Literal["swiglu", "geglu", "gelu", "gelu_tanh", "relu", "relu2"]
 Bias = Literal["none", "qkv", "all"]
 
@@ -20,60 +24,144 @@ GATED: frozenset[Activation] = frozenset({"swiglu", "geglu"})
 
 @dataclass(frozen=True, kw_only=True)
 class RopeScaling:
-    """How LLaMA 3.1 stretches rotary positions past the context it was first trained on.
+    """How rotary positions are stretched past the context a network was first trained on.
 
-    Wavelengths above `original_context / low_frequency_factor` are slowed by `factor`, those below
-    `original_context / high_frequency_factor` are kept, and in between the two are blended.
+    Each frequency turns `original_context` x frequency / 2 pi times in the first context. Those
+    that turn at most `low_frequency_factor` times are slowed by `factor`, those that turn at least
+    `high_frequency_factor` times are kept, and in between the two are blended: evenly in turns
+    (`llama3`, LLaMA 3.1) or evenly in the index of the frequency (`yarn`, Peng et al. 2023, section
+    3.2, where the bounds are 1 and 32). `linear` slows them all (Chen et al. 2023) and has no
+    bounds. Cosines and sines are multiplied by `attention_factor`; YaRN's is 0.1 ln(factor) + 1.
     """
 
+    kind: Literal["llama3", "yarn", "linear"] = "llama3"
     factor: float
-    low_frequency_factor: float
-    high_frequency_factor: float
-    original_context: int
+    low_frequency_factor: float = 1.0
+    high_frequency_factor: float = 4.0
+    original_context: int = 8192
+    attention_factor: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentConfig:
+    """Multi-head latent attention (DeepSeek-V2, section 2.1): keys and values of low rank.
+
+    A token leaves `kv_rank + rope_dim` numbers in the cache, whatever the number of heads. Of a
+    query's and key's `head_dim` numbers the last `rope_dim` are rotated and the rest are not.
+    """
+
+    kv_rank: int
+    query_rank: int | None = None
+    """Rank of the queries; None projects them directly."""
+    rope_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertConfig:
+    """Mixture of experts in place of the feed-forward layer (Shazeer et al. 2017).
+
+    A token goes through its `active` best of `routed` experts and through all `shared` ones, each
+    `width` wide (DeepSeekMoE, Dai et al. 2024, section 3).
+    """
+
+    routed: int
+    active: int
+    width: int
+    shared: int = 0
+    dense_layers: int = 0
+    """The first layers, which keep a plain feed-forward layer of `ffn_width`."""
+    scoring: Literal["softmax", "sigmoid"] = "softmax"
+    normalise: bool = True
+    """Whether the weights of a token's chosen experts are divided by their sum."""
+    scale: float = 1.0
+    """Factor on the sum of the routed experts."""
+    groups: int = 1
+    active_groups: int = 1
+    """Experts are chosen within the best `active_groups` of `groups` (DeepSeek-V3, section 2.1)."""
+    balance_loss: float = 0.01
+    """Coefficient of the balance loss (Fedus et al. 2022, Switch, equation 4); 0 is none."""
+    balance_bias: float = 0.0
+    """Step of the bias that evens out the experts' loads without a loss (Wang et al. 2024); 0 has
+    no such bias."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """A decoder-only transformer. The defaults are LLaMA's (Touvron et al. 2023, section 2.2).
+    """A transformer. The defaults are LLaMA's (Touvron et al. 2023, section 2.2).
 
     Raises `ValueError` that names the field when a value is outside what the blocks can build.
     """
 
+    family: Family = "decoder"
+    """Each token sees those before it; or all; or an encoder of the latter kind beneath a decoder
+    of the former that also sees the encoder's states."""
     vocab_size: int
     context: int
     """Longest sequence in tokens: the training context, and the size of learned positions."""
     width: int
     """Size of the residual stream, d_model."""
     depth: int
+    """Layers; of an encoder-decoder, those of its decoder."""
+    encoder_depth: int | None = None
+    """Layers of an encoder-decoder's encoder; None is `depth`."""
     heads: int
     kv_heads: int
     """Key and value heads; fewer than `heads` is grouped-query attention (Ainslie et al. 2023)."""
     head_dim: int
     ffn_width: int
+
     norm: Norm = "rms"
     norm_placement: NormPlacement = "pre"
     """x + F(norm(x)), norm(x + F(x)), or x + norm(F(norm(x)))."""
     norm_epsilon: float = 1e-5
+    residual: Residual = "serial"
+    """Feed-forward after attention, or both beside each other on one norm (GPT-J, Falcon 7B) or on
+    a norm each (GPT-NeoX, Falcon 40B)."""
+    embedding_norm: bool = False
+    """A norm of the embeddings, before the first layer (BERT, BART, BLOOM)."""
+
     positions: Positions = "rope"
+    position_offset: int = 0
+    """Rows at the start of the table of learned positions that no token uses (RoBERTa, BART: 2)."""
     rope_theta: float = 10_000.0
     rope_scaling: RopeScaling | None = None
+    relative_buckets: int = 32
+    relative_distance: int = 128
+    """Relative positions (T5): learned buckets, and the distance from which all share the last."""
+
     activation: Activation = "swiglu"
+    experts: ExpertConfig | None = None
     bias: Bias = "none"
     """Bias vectors in no linear layer, in the query-key-value projection only, or in all."""
     qk_norm: bool = False
     """RMSNorm over each query and key head before the rotation (Henry et al. 2020)."""
+    latent: LatentConfig | None = None
+    """Multi-head latent attention in place of multi-head attention."""
     window: int | None = None
-    """A token sees itself and the `window - 1` tokens before it; None sees all before it."""
+    """A token sees itself and the `window - 1` tokens before it (in an encoder, also after it);
+    None sees all."""
     window_layers: Literal["all", "even"] = "all"
     """Which layers keep to the window; `even` are the 1st, 3rd, ... as in Gemma 2."""
     attention_scale: float | None = None
     """Factor on query-key products; None is 1 / sqrt(head_dim)."""
     attention_softcap: float | None = None
     """Attention scores s become cap tanh(s / cap)."""
-    logit_softcap: float | None = None
+
     scale_embedding: bool = False
     """Multiply token embeddings by sqrt(width) (Vaswani et al. 2017, section 3.4)."""
+    segments: int = 0
+    """Kinds of segments with an embedding of their own (BERT's token types); 0 is none."""
     tie_embeddings: bool = True
+    head_transform: bool = False
+    """A dense layer and a norm before the LM head, and a bias after it (BERT, RoBERTa)."""
+    logit_scale: float = 1.0
+    """Factor on hidden states before the LM head (T5: 1 / sqrt(width) when tied)."""
+    logit_softcap: float | None = None
+    pooler: bool = False
+    """A dense layer with tanh on the first token's state, for whole sequences (BERT)."""
+    multi_token: int = 0
+    """Tokens after the next that are predicted too, by a block each (DeepSeek-V3, section 2.2)."""
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
@@ -81,32 +169,68 @@ class ModelConfig:
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name, choices in CHOICES.items():
             _require(getattr(self, name) in choices, name, getattr(self, name), " | ".join(choices))
-        _require(
+        for holds, name, allowed in self._rules():
+            _require(holds, name, getattr(self, name), allowed)
+        if self.latent is not None:
+            _check_latent(self, self.latent)
+        if self.experts is not None:
+            _check_experts(self.experts)
+
+    def _rules(self) -> Iterator[tuple[bool, str, str]]:
+        """What must hold, the field that is at fault when it does not, and what is allowed."""
+        yield (
             self.heads % self.kv_heads == 0,
-            "kv_heads",
-            self.kv_heads,
-            f"a divisor of {self.heads} heads",
-        )
-        _require(
-            self.positions != "rope" or self.head_dim % 2 == 0,
-            "head_dim", self.head_dim, "even, for rotary positions turn pairs of numbers",
+            "kv_heads", f"a divisor of {self.heads} heads",
         )  # fmt: skip
-        _require(0 <= self.dropout < 1, "dropout", self.dropout, "at least 0 and below 1")
+        yield (
+            self.positions != "rope" or self.rope_dim % 2 == 0,
+            "head_dim", "even, for rotary positions turn pairs of numbers",
+        )  # fmt: skip
+        yield (
+            self.residual == "serial"
+            or (self.norm_placement == "pre" and self.family != "encoder_decoder"),
+            "residual", "serial unless norm_placement is pre and family decoder or encoder",
+        )  # fmt: skip
+        yield (
+            self.family == "encoder_decoder" or self.encoder_depth is None,
+            "encoder_depth", "None unless family is encoder_decoder",
+        )  # fmt: skip
+        yield (
+            self.multi_token == 0 or self.family == "decoder",
+            "multi_token", "0 unless family is decoder",
+        )  # fmt: skip
+        yield (
+            not self.pooler or self.family == "encoder",
+            "pooler", "False unless family is encoder",
+        )  # fmt: skip
+        yield self.experts is None or self.bias != "all", "bias", "none or qkv with model.experts"
+        yield 0 <= self.dropout < 1, "dropout", "at least 0 and below 1"
 
     @property
     def gated(self) -> bool:
         """Whether the feed-forward layer multiplies two projections (GLU; Shazeer 2020)."""
         return self.activation in GATED
 
+    @property
+    def rope_dim(self) -> int:
+        """Numbers of a query or key that rotary positions turn."""
+        return self.latent.rope_dim if self.latent else self.head_dim
+
     def layer_window(self, layer: int) -> int | None:
         """The attention window of one layer, counted from 0."""
         return self.window if self.window_layers == "all" or layer % 2 == 0 else None
 
+    def layer_experts(self, layer: int) -> ExpertConfig | None:
+        """The experts of one layer, counted from 0; None where it is dense."""
+        return self.experts if self.experts and layer >= self.experts.dense_layers else None
+
 
 SIZES = ("vocab_size", "context", "width", "depth", "heads", "kv_heads", "head_dim", "ffn_width")
 CHOICES: dict[str, tuple[str, ...]] = {
+    "family": get_args(Family),
     "norm": get_args(Norm),
     "norm_placement": get_args(NormPlacement),
+    "residual": get_args(Residual),
     "positions": get_args(Positions),
     "activation": get_args(Activation),
     "bias": get_args(Bias),
@@ -123,18 +247,22 @@ def from_depth(
     kv_heads: int | None = None,
     family: str = "decoder",
 ) -> ModelConfig:
-    """The LLaMA shape of a given depth; `width`, `heads` and `kv_heads` override what it implies.
+    """The shape of a given depth; `width`, `heads` and `kv_heads` override what it implies.
 
-    Width grows as 8 depth^2 up to a width of 128 a layer, which passes through 128 at depth 4, and
-    LLaMA's own 4096 at 32 and 5120 at 40. Heads are about sqrt(8 width) wide: 32 at 128, 128 at
-    4096. SwiGLU is 8/3 of the width. The LM head is not tied: its learning rate should fall with
-    the width and the embedding's should not (see `model.optim`).
+    A decoder is LLaMA's, an encoder BERT's, an encoder-decoder T5's (version 1.1, with `depth`
+    layers on each side). Width grows as 8 depth^2 up to a width of 128 a layer, which passes
+    through 128 at depth 4, and LLaMA's own 4096 at 32 and 5120 at 40. Heads are about
+    sqrt(8 width) wide: 32 at 128, 128 at 4096. A gated feed-forward layer is 8/3 of the width, a
+    plain one 4. The LM head is not tied, as BERT's is: its learning rate should fall with the width
+    and the embedding's should not (see `model.optim`).
     """
-    _require(family == "decoder", "family", family, "decoder")
+    _require(family in CHOICES["family"], "family", family, " | ".join(CHOICES["family"]))
     _require(depth >= 1, "depth", depth, "at least 1")
     width = width or max(32, round(depth * min(8 * depth, 128) / 32) * 32)
     heads = heads or width // _head_dim(width)
     _require(width % heads == 0, "heads", heads, f"a divisor of the width {width}")
+    style = STYLES[family]
+    gated = style.get("activation", "swiglu") in GATED
     return ModelConfig(
         vocab_size=vocab_size,
         context=context,
@@ -143,9 +271,37 @@ def from_depth(
         heads=heads,
         kv_heads=kv_heads or heads,
         head_dim=width // heads,
-        ffn_width=16 * math.ceil(width * 8 / 3 / 16),
-        tie_embeddings=False,
+        ffn_width=16 * math.ceil(width * 8 / 3 / 16) if gated else 4 * width,
+        **style,
     )
+
+
+STYLES: dict[str, dict[str, Any]] = {
+    "decoder": {"tie_embeddings": False},
+    "encoder": {
+        "family": "encoder",
+        "norm": "layer",
+        "norm_placement": "post",
+        "norm_epsilon": 1e-12,
+        "embedding_norm": True,
+        "positions": "learned",
+        "segments": 2,
+        "activation": "gelu",
+        "bias": "all",
+        "head_transform": True,
+        "tie_embeddings": False,
+        "pooler": True,
+    },
+    "encoder_decoder": {
+        "family": "encoder_decoder",
+        "norm_epsilon": 1e-6,
+        "positions": "relative",
+        "activation": "geglu",
+        "attention_scale": 1.0,
+        "tie_embeddings": False,
+    },
+}
+"""Where the dial's families differ from LLaMA."""
 
 
 def _head_dim(width: int) -> int:
@@ -154,6 +310,29 @@ def _head_dim(width: int) -> int:
     while width % size:
         size //= 2
     return size
+
+
+def _check_latent(config: ModelConfig, latent: LatentConfig) -> None:
+    dims = f"even and below the {config.head_dim} of head_dim"
+    plain = latent.rope_dim % 2 == 0 and latent.rope_dim < config.head_dim
+    _require(plain, "latent.rope_dim", latent.rope_dim, dims)
+    one_each = f"{config.heads}, all heads: latent attention shares a latent, not heads"
+    _require(config.kv_heads == config.heads, "kv_heads", config.kv_heads, one_each)
+    _require(config.positions == "rope", "positions", config.positions, "rope with model.latent")
+    _require(not config.qk_norm, "qk_norm", config.qk_norm, "False with model.latent")
+    _require(config.bias == "none", "bias", config.bias, "none with model.latent")
+
+
+def _check_experts(experts: ExpertConfig) -> None:
+    for name in ("routed", "active", "width", "groups", "active_groups"):
+        value = getattr(experts, name)
+        _require(value >= 1, f"experts.{name}", value, "at least 1")
+    whole = experts.routed % experts.groups == 0
+    _require(whole, "experts.groups", experts.groups, f"a divisor of {experts.routed} experts")
+    few = experts.active_groups <= experts.groups
+    _require(few, "experts.active_groups", experts.active_groups, f"at most {experts.groups}")
+    among = experts.routed // experts.groups * experts.active_groups
+    _require(experts.active <= among, "experts.active", experts.active, f"at most {among}")
 
 
 def _require(holds: bool, field: str, value: object, allowed: str) -> None:

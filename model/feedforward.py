@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.config import Activation, ModelConfig
+from model.config import GATED, Activation, ModelConfig
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -34,17 +34,22 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """down(f(up(x))), or gated: down(f(gate(x)) * up(x)) with gate and up in one matrix."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, width: int | None = None) -> None:
         super().__init__()
-        bias = config.bias == "all"
-        self.gated = config.gated
-        self.activation = ACTIVATIONS[config.activation]
-        self.up = nn.Linear(config.width, config.ffn_width * (1 + config.gated), bias=bias)
-        self.down = nn.Linear(config.ffn_width, config.width, bias=bias)
+        width, bias = width or config.ffn_width, config.bias == "all"
+        self.activation = config.activation
+        self.up = nn.Linear(config.width, width * (1 + config.gated), bias=bias)
+        self.down = nn.Linear(width, config.width, bias=bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """Transform each token on its own, `[B, T, D]`."""
-        if self.gated:
-            gate_BTF, up_BTF = self.up(x_BTD).chunk(2, -1)
-            return self.down(self.activation(gate_BTF) * up_BTF)
-        return self.down(self.activation(self.up(x_BTD)))
+        return self.down(activate(self.activation, self.up(x_BTD)))
+
+
+def activate(activation: Activation, x: Tensor) -> Tensor:
+    """f(x); of a gated activation f(first half) * second half, over the last dimension."""
+    f = ACTIVATIONS[activation]
+    if activation not in GATED:
+        return f(x)
+    gate, up = x.chunk(2, -1)
+    return f(gate) * up

@@ -1,45 +1,60 @@
 """What a shape costs: parameters, floating-point operations, bytes. Arithmetic only, no PyTorch.
 
-The tests hold these counts equal to those of the built modules.
+Sums over `model.parts`.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
 from model.config import ModelConfig
+from model.parts import parts
 
 Precision = Literal["fp32", "bf16", "fp16"]
 
 
 def parameter_count(config: ModelConfig) -> int:
-    """Every parameter, with the LM head; tied weights are counted once."""
-    embeddings = config.vocab_size * config.width
-    if config.positions == "learned":
-        embeddings += config.context * config.width
-    head = 0 if config.tie_embeddings else config.vocab_size * config.width
-    final_norm = 0 if config.norm_placement == "post" else _norm(config)
-    return embeddings + config.depth * _block(config) + final_norm + head
+    """Every parameter; tied weights are counted once.
+
+    Decoders and encoder-decoders have their LM head. Encoders are counted as they are published:
+    the base model with its pooler, without the head of masked LM.
+    """
+    return sum(part.params for part in parts(config) if part.role != "own head")
+
+
+def active_parameter_count(config: ModelConfig) -> int:
+    """Those that one token uses: of the routed experts, the chosen ones only."""
+    return sum(part.active_params for part in parts(config) if part.role != "own head")
+
+
+def trained_parameter_count(config: ModelConfig) -> int:
+    """Every parameter of the built network: with an encoder's LM head too."""
+    return sum(part.params for part in parts(config))
 
 
 def non_embedding_parameter_count(config: ModelConfig) -> int:
     """The N of Kaplan et al. 2020 (section 1.3): no token or position embeddings, no head."""
-    embeddings = config.vocab_size * config.width * (1 if config.tie_embeddings else 2)
-    if config.positions == "learned":
-        embeddings += config.context * config.width
-    return parameter_count(config) - embeddings
+    return sum(part.params for part in parts(config) if part.role == "body")
+
+
+def approximate_parameter_count(config: ModelConfig) -> int:
+    """#H ~ 2 d L (2 d_V + d_FF), d_V being the values of all heads (Kaplan et al. 2020, table 1).
+
+    Queries, keys, values and output are 4 d d_V a layer, feed-forward 2 d d_FF: without
+    embeddings, biases and norms, of one stack that has no gates, shared keys or experts.
+    """
+    values = config.heads * config.head_dim
+    return 2 * config.width * config.depth * (2 * values + config.ffn_width)
 
 
 def flops_per_token(config: ModelConfig, context: int | None = None) -> float:
     """Forward and backward FLOPs for one training token in a sequence of `context` tokens.
 
-    6 for every weight that is multiplied (the head is, even when tied; embeddings are looked up),
-    and 12 x heads x head_dim x context a layer for attention scores and mixing; the causal half is
-    not discounted (Chowdhery et al. 2022, appendix B). A window caps the context of its layers.
+    6 for every weight that is multiplied (the head is, even when tied; embeddings are looked up; of
+    experts only the active ones), and 12 x heads x head_dim x context a layer for attention scores
+    and mixing; the causal half is not discounted (Chowdhery et al. 2022, appendix B). A window caps
+    the context of its layers. An encoder-decoder's token is a source token with a target token.
     """
-    context = context or config.context
-    weights = config.depth * _matrices(config) + config.vocab_size * config.width
-    spans = (min(context, config.layer_window(layer) or context) for layer in range(config.depth))
-    return 6 * weights + 12 * config.heads * config.head_dim * sum(spans)
+    return sum(part.flops for part in parts(config, context))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +87,7 @@ def training_bytes(
     optimizer over the workers, 2 the gradients too, 3 the weights too. `tokens` is the size of a
     device's micro-batch; its activations are an estimate, see `activation_bytes`.
     """
-    count = parameter_count(config)
+    count = trained_parameter_count(config)
     size, optimizer = (4, 8) if precision == "fp32" else (2, 12)
     share = [workers if zero_stage >= stage else 1 for stage in (1, 2, 3)]
     return TrainingBytes(
@@ -86,36 +101,12 @@ def training_bytes(
 def activation_bytes(config: ModelConfig, tokens: int, precision: Precision = "fp32") -> int:
     """Estimate of what the backward pass keeps of `tokens` tokens, without recomputation.
 
-    Counted per token and layer, in numbers: the input and output of both norms, queries, keys,
+    Counted per token and layer, in numbers: the input and output of every norm, queries, keys,
     values and their mix before and after rotation, and the feed-forward layer's projections with
     their product. Fused attention keeps no scores and the chunked loss no logits.
     """
-    attention = 2 * (config.heads + config.kv_heads) * config.head_dim
-    attention += (config.heads + config.kv_heads) * config.head_dim
-    feedforward = config.ffn_width * (4 if config.gated else 2)
-    numbers = config.depth * (4 * config.width + attention + feedforward) + 3 * config.width
-    return tokens * numbers * (4 if precision == "fp32" else 2)
-
-
-def _block(config: ModelConfig) -> int:
-    qkv = (config.heads + 2 * config.kv_heads) * config.head_dim
-    biases = qkv if config.bias != "none" else 0
-    if config.bias == "all":
-        biases += config.width + config.ffn_width * (1 + config.gated) + config.width
-    norms = (4 if config.norm_placement == "sandwich" else 2) * _norm(config)
-    qk_norms = 2 * config.head_dim if config.qk_norm else 0
-    return _matrices(config) + biases + norms + qk_norms
-
-
-def _matrices(config: ModelConfig) -> int:
-    qkv = config.width * (config.heads + 2 * config.kv_heads) * config.head_dim
-    out = config.heads * config.head_dim * config.width
-    feedforward = config.width * config.ffn_width * (2 + config.gated)
-    return qkv + out + feedforward
-
-
-def _norm(config: ModelConfig) -> int:
-    return config.width * (2 if config.norm == "layer" else 1)
+    layers = sum(part.layers * part.kept for part in parts(config))
+    return tokens * (layers + 3 * config.width) * (4 if precision == "fp32" else 2)
 
 
 def _ceil_div(a: int, b: int) -> int:

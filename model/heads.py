@@ -11,7 +11,9 @@ from model.transformer import Transformer
 
 
 class SequenceClassifier(nn.Module):
-    """A class for each row: softmax(W z), z being a decoder's last real token, which has seen all.
+    """A class for each row: softmax(W z), z being the state of a token that has seen all of it.
+
+    That is a decoder's last real token, and an encoder's first, pooled if it has a pooler.
 
     W starts at zero: at first every class is equally likely, and the first gradients that reach the
     pretrained network are already those of a head that has begun to learn.
@@ -40,9 +42,10 @@ class SequenceClassifier(nn.Module):
     ) -> Tensor:
         """Logits `[B, C]`. One text a row; where `documents` is 0 there is padding."""
         hidden_BTD = self.network(inputs, documents, positions)
-        return self.classifier(
-            hidden_BTD[torch.arange(len(inputs)), last_tokens(inputs, documents)]
-        )
+        if self.network.config.family == "decoder":
+            at_B = last_tokens(inputs, documents)
+            return self.classifier(hidden_BTD[torch.arange(len(inputs)), at_B])
+        return self.classifier(self.network.pool(hidden_BTD))
 
 
 def last_tokens(inputs_BT: Tensor, documents_BT: Tensor | None) -> Tensor:

@@ -1,73 +1,111 @@
 """Model folders: `config.json` and `model.safetensors`, in Hugging Face's names where it can be.
 
-    save(folder, network)       # transformers' AutoModelForCausalLM loads it, with equal logits
+    save(folder, network)       # transformers' Auto classes load it, with equal logits
     network = load(folder)      # reads such a folder, ours or a published one
 
-A shape is saved as the Transformers model that has it: GPT-2, LLaMA, Mistral, Qwen2, Qwen3 or
-Gemma 2. One without counterpart is saved in Headrace's own names, which `load` reads as well;
-`architecture` says which field stands in the way. Transformers itself is not imported.
+A shape is saved as the Transformers model that has it (`model.hub_counterparts`). One without
+counterpart is saved in Headrace's own names, which `load` reads as well; `architecture` says which
+field stands in the way. Transformers itself is not imported.
 """
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model import hub_config, hub_weights
 from model.config import ModelConfig
+from model.encoder_decoder import EncoderDecoder, build
 from model.transformer import Transformer
 
-BUFFERS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq", "lm_head.weight")
-"""Names a published file may hold beside the parameters: fixed masks and tables, the tied head."""
+LEFT_OUT = re.compile(
+    r"\.attn\.(masked_)?bias$|rotary_emb\.inv_freq$|position_ids$"  # fixed masks and tables
+    r"|EncDecAttention\.relative_attention_bias\.weight$|^final_logits_bias$"  # never used
+    r"|^cls\.seq_relationship\."  # the head of another objective
+)
+"""Names a published file may hold beside our tensors."""
+PREFIXES = ("transformer.", "bert.", "roberta.", "model.")
+"""What files of a class with a head have before the names of the base class."""
+TWINS = {
+    "encoder.embed_tokens.weight": "shared.weight",
+    "decoder.embed_tokens.weight": "shared.weight",
+    "model.encoder.embed_tokens.weight": "model.shared.weight",
+    "model.decoder.embed_tokens.weight": "model.shared.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+    "lm_head.decoder.bias": "lm_head.bias",
+}
+"""One tensor of ours that is two of theirs in a model that ties nothing."""
 
 
-def save(folder: Path | str, network: Transformer, extra: dict[str, Any] | None = None) -> None:
-    """Write `config.json` and `model.safetensors`; `extra` keys join the config, `eos_token_id`."""
+def save(
+    folder: Path | str,
+    network: Transformer | EncoderDecoder,
+    extra: dict[str, Any] | None = None,
+) -> None:
+    """Write `config.json` and `model.safetensors`; `extra` keys join the config, `eos_token_id`.
+
+    Where `extra` contradicts the counterpart (RoBERTa's positions begin behind the id of padding),
+    the names are Headrace's own.
+    """
     folder, config = Path(folder), network.config
     folder.mkdir(parents=True, exist_ok=True)
     model_type = hub_config.model_type(config)
-    about = {
-        "model_type": model_type,
-        "architectures": [hub_config.CLASSES.get(model_type, "Transformer")],
-        "dtype": str(network.embedding.weight.dtype).removeprefix("torch."),
-        **hub_config.describe(config, model_type),
-        **(extra or {}),
-    }
+    dtype = str(network.embedding.weight.dtype).removeprefix("torch.")
+    about = hub_config.describe(config, model_type)
+    if any(about.get(name, value) != value for name, value in (extra or {}).items()):
+        model_type = hub_config.OWN
+        about = hub_config.describe(config, model_type)
+    about |= {"dtype": dtype, **(extra or {})}
     (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     ours = {name: weight.detach().cpu() for name, weight in network.state_dict().items()}
     theirs = dict(
         pair for rename in hub_weights.renames(config, model_type) for pair in rename.export(ours)
     )
+    if not config.tie_embeddings:
+        theirs |= {twin: theirs[name].clone() for twin, name in TWINS.items() if name in theirs}
     save_file(theirs, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def load(folder: Path | str, dtype: torch.dtype = torch.float32) -> Transformer:
+def load(folder: Path | str, dtype: torch.dtype = torch.float32) -> Transformer | EncoderDecoder:
     """The network of a model folder, in `dtype`.
 
     Raises `ValueError` for a folder that holds another kind of model, naming what does not fit.
     """
     folder = Path(folder)
     config = load_config(folder)
-    renames = list(hub_weights.renames(config, read_config(folder)["model_type"]))
-    theirs = _read_weights(folder, {name for rename in renames for name in rename.theirs})
+    model_type = read_config(folder)["model_type"]
+    renames = list(hub_weights.renames(config, model_type))
+    twins = TWINS | hub_weights.tied_head(config, model_type)
+    theirs = _read_weights(folder, {name for rename in renames for name in rename.theirs}, twins)
     ours = {rename.ours: rename.restore(theirs).to(dtype) for rename in renames}
     with torch.device("meta"):
-        network = Transformer(config)
+        network = build(config)
     network.load_state_dict(ours, assign=True)
     return network
 
 
 def load_config(folder: Path | str) -> ModelConfig:
     """The shape of the network in a model folder; raises as `load` does."""
+    folder = Path(folder)
+    about = read_config(folder)
     try:
-        return hub_config.parse(read_config(folder))
+        config = hub_config.parse(about)
     except KeyError as missing:
         raise ValueError(f"{folder}/config.json has no {missing}") from None
     except ValueError as error:
         raise ValueError(f"{folder}/config.json: {error}") from None
+    names = _names(folder)
+    if config.family == "encoder" and names and about["model_type"] != hub_config.OWN:
+        # A file of Transformers is named for its LM head whether it has a pooler or not.
+        pooler = any(name.endswith("pooler.dense.weight") for name in names)
+        config = replace(config, pooler=pooler)
+    return config
 
 
 def read_config(folder: Path | str) -> dict[str, Any]:
@@ -84,24 +122,51 @@ def architecture(config: ModelConfig) -> str:
     obstacle = hub_config.obstacle(config)
     if obstacle:
         raise ValueError(f"transformers has no counterpart of this model: {obstacle}")
-    return hub_config.CLASSES[hub_config.model_type(config)]
+    name: str = hub_config.describe(config, hub_config.model_type(config))["architectures"][0]
+    return name
 
 
-def _read_weights(folder: Path, wanted: set[str]) -> dict[str, Tensor]:
-    """The tensors of every weights file; their names must be those wanted.
-
-    The first GPT-2 files lack the prefix `transformer.`, which is added.
-    """
+def _read_weights(folder: Path, wanted: set[str], twins: dict[str, str]) -> dict[str, Tensor]:
+    """The tensors of every weights file, under the names that are wanted."""
     found: dict[str, Tensor] = {}
     for file in sorted(folder.glob("*.safetensors")):
         found.update(load_file(file))
-    for name in [n for n in found if n not in wanted and f"transformer.{n}" in wanted]:
-        found[f"transformer.{name}"] = found.pop(name)
-    missing = sorted(wanted - set(found))
-    unknown = sorted(n for n in set(found) - wanted if not n.endswith(BUFFERS))
+    theirs = _prefixed(_without_twins(found, twins), wanted)
+    missing = sorted(wanted - set(theirs))
+    unknown = sorted(n for n in set(theirs) - wanted if not LEFT_OUT.search(n))
     if missing or unknown:
         raise ValueError(
             f"{folder} does not hold the weights that its config.json describes: "
             f"{len(missing)} missing {missing[:3]}, {len(unknown)} unknown {unknown[:3]}"
         )
-    return found
+    return theirs
+
+
+def _without_twins(found: dict[str, Tensor], twins: dict[str, str]) -> dict[str, Tensor]:
+    """Each pair of tensors that is one of ours, once. Of two biases the twin is the one in use."""
+    single = {name: tensor for name, tensor in found.items() if name not in twins}
+    for twin, name in twins.items():
+        if twin not in found:
+            continue
+        if name in found and not name.endswith("bias") and not found[twin].equal(found[name]):
+            raise ValueError(f"{twin} and {name} differ; here they are one tensor")
+        single[name] = found[twin]
+    return single
+
+
+def _prefixed(found: dict[str, Tensor], wanted: set[str]) -> dict[str, Tensor]:
+    """The same, where a file's names have one prefix too many or too few those that are wanted."""
+
+    def match(name: str) -> str:
+        others = (name, *(prefix + name for prefix in PREFIXES), name.partition(".")[2])
+        return next((other for other in others if other in wanted), name)
+
+    return {match(name): tensor for name, tensor in found.items()}
+
+
+def _names(folder: Path) -> set[str]:
+    names: set[str] = set()
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, "pt") as tensors:
+            names.update(tensors.keys())
+    return names

@@ -1,110 +1,163 @@
-"""The tensors of a model file: our parameters under the names and layouts of Transformers.
+"""The tensors of a model file: ours under the names and layouts of Transformers.
 
-`renames(config, model_type)` lists every parameter once, with what it is called and how it lies in
-the other's file: there queries, keys and values are three matrices, here they are one.
+`renames(config, model_type)` lists every tensor of ours once, with what it is called in the other's
+file (`model.hub_names`) and how it lies there.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from model.config import ModelConfig
+from model.encoder_decoder import build
 from model.hub_config import OWN
-from model.transformer import Transformer
+from model.hub_names import Names, names_of
 
 
 @dataclass(frozen=True)
 class Rename:
-    """One parameter of ours and what it is in the other's file: there it may be split by `rows`,
-    transposed (GPT-2 keeps matrices as inputs x outputs), or less `offset` (Gemma adds 1 to its
-    gains when it uses them).
+    """One tensor of ours and what it is in the other's file.
+
+    There it may be cut by `rows`, one piece a name (experts first become the rows of one matrix);
+    its rows may come in another `order`; it may be transposed (GPT-2 keeps matrices as inputs x
+    outputs), or less `offset` (Gemma adds 1 to its gains when it uses them).
     """
 
     ours: str
     theirs: tuple[str, ...]
-    rows: tuple[int, ...] = ()
+    shape: torch.Size
+    rows: tuple[int, ...]
+    order: Tensor | None = None
     transpose: bool = False
     offset: float = 0.0
 
     def export(self, ours: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         """Their names and tensors."""
         weight = ours[self.ours]
-        weight = weight.T if self.transpose else weight
-        parts = weight.split(self.rows) if self.rows else (weight,)
-        for name, part in zip(self.theirs, parts, strict=True):
-            yield name, (part - self.offset).contiguous()
+        weight = weight.flatten(0, 1) if sum(self.rows) > len(weight) else weight
+        weight = weight if self.order is None else weight[self.order]
+        weight = weight - self.offset if self.offset else weight
+        for name, part in zip(self.theirs, weight.split(self.rows), strict=True):
+            yield name, (part.T if self.transpose else part).contiguous()
 
     def restore(self, theirs: dict[str, Tensor]) -> Tensor:
         """Our tensor."""
-        weight = torch.cat([theirs[name] for name in self.theirs]) + self.offset
-        return weight.T.contiguous() if self.transpose else weight
+        parts = (theirs[name] for name in self.theirs)
+        weight = torch.cat([part.T if self.transpose else part for part in parts])
+        weight = weight + self.offset if self.offset else weight
+        weight = weight if self.order is None else weight[self.order.argsort()]
+        return weight.reshape(self.shape).contiguous()
 
 
 def renames(config: ModelConfig, model_type: str) -> Iterator[Rename]:
-    """Every parameter of a network of this shape, as Transformers' `model_type` has it."""
+    """Every tensor of a network of this shape, as Transformers' `model_type` has it."""
+    with torch.device("meta"):
+        tensors = build(config).state_dict()
     if model_type == OWN:
-        with torch.device("meta"):
-            names = Transformer(config).state_dict()
-        yield from (Rename(name, (name,)) for name in names)
+        for name, tensor in tensors.items():
+            yield Rename(name, (name,), tensor.shape, (len(tensor),))
         return
-    if not config.tie_embeddings:
-        yield Rename("head.weight", ("lm_head.weight",))
-    if model_type == "gpt2":
-        yield from _gpt2_renames(config)
-    else:
-        yield from _llama_renames(config, gemma=model_type == "gemma2")
+    names = names_of(config, model_type)
+    for name, tensor in tensors.items():
+        theirs = _theirs(name, names)
+        if tensor.ndim == 3:
+            theirs = tuple(t.replace("#", str(i)) for i in range(len(tensor)) for t in theirs)
+        yield Rename(
+            name,
+            theirs,
+            tensor.shape,
+            _rows(config, tensor, len(theirs)),
+            order=_order(config, model_type, name),
+            transpose=model_type in TRANSPOSED and tensor.ndim == 2 and ".inner." in name,
+            offset=1.0 if model_type in OFFSET and "norm" in name else 0.0,
+        )
 
 
-def _gpt2_renames(config: ModelConfig) -> Iterator[Rename]:
-    yield Rename("embedding.weight", ("transformer.wte.weight",))
-    yield Rename("position_embedding.weight", ("transformer.wpe.weight",))
-    modules = {
-        "attention.norm": "ln_1",
-        "attention.inner.qkv": "attn.c_attn",
-        "attention.inner.out": "attn.c_proj",
-        "feedforward.norm": "ln_2",
-        "feedforward.inner.up": "mlp.c_fc",
-        "feedforward.inner.down": "mlp.c_proj",
-    }
-    for layer in range(config.depth):
-        for ours, theirs in modules.items():
-            here, there = f"blocks.{layer}.{ours}", f"transformer.h.{layer}.{theirs}"
-            yield Rename(f"{here}.weight", (f"{there}.weight",), transpose="inner" in ours)
-            yield Rename(f"{here}.bias", (f"{there}.bias",))
-    for kind in ("weight", "bias"):
-        yield Rename(f"norm.{kind}", (f"transformer.ln_f.{kind}",))
+def tied_head(config: ModelConfig, model_type: str) -> dict[str, str]:
+    """The name of a tied head, with that of the embedding that it is; nothing if it is not."""
+    if model_type == OWN or not config.tie_embeddings:
+        return {}
+    ((head,), (embedding,)) = (
+        _theirs(f"{module}.weight", names_of(config, model_type))
+        for module in ("head", "embedding")
+    )
+    return {head: embedding}
 
 
-def _llama_renames(config: ModelConfig, gemma: bool) -> Iterator[Rename]:
-    offset = 1.0 if gemma else 0.0
-    keys = config.kv_heads * config.head_dim
-    qkv = (config.heads * config.head_dim, keys, keys)
-    yield Rename("embedding.weight", ("model.embed_tokens.weight",))
-    norms = {"attention.norm": "input_layernorm", "feedforward.norm": "post_attention_layernorm"}
-    if gemma:
-        norms = {
-            "attention.norm": "input_layernorm",
-            "attention.norm_out": "post_attention_layernorm",
-            "feedforward.norm": "pre_feedforward_layernorm",
-            "feedforward.norm_out": "post_feedforward_layernorm",
-        }
-    if config.qk_norm:
-        norms |= {f"attention.inner.{x}_norm": f"self_attn.{x}_norm" for x in "qk"}
-    linears: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
-        "attention.inner.qkv": (tuple(f"self_attn.{x}_proj" for x in "qkv"), qkv),
-        "attention.inner.out": (("self_attn.o_proj",), ()),
-        "feedforward.inner.up": (("mlp.gate_proj", "mlp.up_proj"), (config.ffn_width,) * 2),
-        "feedforward.inner.down": (("mlp.down_proj",), ()),
-    }
-    for layer in range(config.depth):
-        here, there = f"blocks.{layer}", f"model.layers.{layer}"
-        for ours, theirs in norms.items():
-            yield Rename(f"{here}.{ours}.weight", (f"{there}.{theirs}.weight",), offset=offset)
-        for ours, (names, rows) in linears.items():
-            biased = config.bias == "all" or (config.bias == "qkv" and ours.endswith("qkv"))
-            for kind in ("weight", "bias") if biased else ("weight",):
-                full = tuple(f"{there}.{name}.{kind}" for name in names)
-                yield Rename(f"{here}.{ours}.{kind}", full, rows)
-    yield Rename("norm.weight", ("model.norm.weight",), offset=offset)
+TRANSPOSED = {"gpt2", "openai-gpt"}
+"""Models whose matrices are inputs x outputs, all but the embeddings."""
+OFFSET = {"gemma2"}
+"""Models whose gains are less 1."""
+
+
+def _theirs(name: str, names: Names) -> tuple[str, ...]:
+    """Their names of a tensor, in which `#` stands for the number of an expert."""
+    layer = re.search(r"blocks\.(\d+)\.", name)
+    pattern = name.replace(layer[0], "blocks.*.") if layer else name
+    module, _, kind = pattern.rpartition(".")
+    whole = f"={pattern}" in names
+    found = names[f"={pattern}" if whole else module]
+    return tuple(
+        (theirs if whole else f"{theirs}.{kind}").replace("*", layer[1] if layer else "*")
+        for theirs in ((found,) if isinstance(found, str) else found)
+    )
+
+
+def _rows(config: ModelConfig, tensor: Tensor, pieces: int) -> tuple[int, ...]:
+    """How many rows each of theirs has: equal pieces, but queries, keys and values by heads."""
+    if tensor.ndim < 3 and pieces == 3:
+        keys = config.kv_heads * config.head_dim
+        return config.heads * config.head_dim, keys, keys
+    rows = tensor.shape[0] * (tensor.shape[1] if tensor.ndim == 3 else 1)
+    return (rows // pieces,) * pieces
+
+
+def _order(config: ModelConfig, model_type: str, name: str) -> Tensor | None:
+    """Which row of ours each of theirs is; None when they lie alike."""
+    for (model, module), order in ORDERS.items():
+        if model == model_type and f".{module}." in name:
+            return torch.tensor(order(config))
+    return None
+
+
+def _falcon_qkv(config: ModelConfig) -> list[int]:
+    """Falcon has the queries of a group, their key and their value side by side."""
+    queries, keys, values = (
+        list(range(config.heads)),
+        list(range(config.heads, config.heads + config.kv_heads)),
+        list(range(config.heads + config.kv_heads, config.heads + 2 * config.kv_heads)),
+    )
+    group = config.heads // config.kv_heads
+    heads = [
+        head
+        for k in range(config.kv_heads)
+        for head in (*queries[k * group : (k + 1) * group], keys[k], values[k])
+    ]
+    return [head * config.head_dim + i for head in heads for i in range(config.head_dim)]
+
+
+def _deepseek_queries(config: ModelConfig) -> list[int]:
+    """DeepSeek turns neighbouring numbers, we those half a head apart."""
+    plain = config.head_dim - config.rope_dim
+    head = [*range(plain), *(plain + i for i in _neighbours(config.rope_dim))]
+    return [h * config.head_dim + i for h in range(config.heads) for i in head]
+
+
+def _deepseek_compress(config: ModelConfig) -> list[int]:
+    assert config.latent is not None
+    rank = config.latent.kv_rank
+    return [*range(rank), *(rank + i for i in _neighbours(config.rope_dim))]
+
+
+def _neighbours(size: int) -> list[int]:
+    return [i for first in range(size // 2) for i in (first, first + size // 2)]
+
+
+ORDERS: dict[tuple[str, str], Callable[[ModelConfig], list[int]]] = {
+    ("falcon", "qkv"): _falcon_qkv,
+    ("deepseek_v3", "query"): _deepseek_queries,
+    ("deepseek_v3", "kv_compress"): _deepseek_compress,
+}

@@ -15,7 +15,8 @@ from typing import Any
 from torch import nn
 from torch.nn import Parameter
 
-from model.transformer import Transformer
+from model.blocks import Block
+from model.transformer import LanguageModel
 
 REFERENCE_WIDTH = 96
 """The width at which `learning_rate` is the rate of the matrices as it stands."""
@@ -30,6 +31,7 @@ def parameter_groups(
     *,
     head_scale: float = 2.5,
     embedding_scale: float = 15.0,
+    position_scale: float = 0.5,
     vector_scale: float = 2.5,
 ) -> list[Group]:
     """The trainable parameters of a network (or of what holds one) in groups for an optimizer.
@@ -39,7 +41,9 @@ def parameter_groups(
     - `matrices` inside the blocks, at r 96 / d;
     - `head`, the LM head (or the embedding it is tied to) and the heads of other tasks, at
       r `head_scale` 96 / d;
-    - `embeddings` of tokens and positions, at r `embedding_scale`;
+    - `embeddings` of tokens, at r `embedding_scale`;
+    - `positions`, learned ones, at r `position_scale`: all tokens share their order, and faster
+      ones lose it;
     - `vectors`, gains and biases, at r `vector_scale`.
 
     Only the matrices decay (decoupled, Loshchilov and Hutter 2019). Each group has `name`,
@@ -52,10 +56,11 @@ def parameter_groups(
         "matrices": learning_rate * narrow,
         "head": learning_rate * head_scale * narrow,
         "embeddings": learning_rate * embedding_scale,
+        "positions": learning_rate * position_scale,
         "vectors": learning_rate * vector_scale,
     }
     members: dict[str, list[Parameter]] = {name: [] for name in rates}
-    for kind, parameter in _kinds(module, network):
+    for kind, parameter in _kinds(module):
         members[kind].append(parameter)
     return [
         {
@@ -69,23 +74,26 @@ def parameter_groups(
     ]
 
 
-def _kinds(module: nn.Module, network: Transformer) -> Iterator[tuple[str, Parameter]]:
+def _kinds(module: nn.Module) -> Iterator[tuple[str, Parameter]]:
     """Every trainable parameter once, with the name of its group."""
-    in_blocks = {id(parameter) for parameter in network.blocks.parameters()}
-    looked_up = {id(m.weight) for m in module.modules() if isinstance(m, nn.Embedding)}
-    looked_up.discard(id(network.head_weight))
+    parts = list(module.modules())
+    in_blocks = {id(p) for m in parts if isinstance(m, Block) for p in m.parameters()}
+    placed = {id(m.weight) for n, m in module.named_modules() if n.endswith("position_embedding")}
+    looked_up = {id(m.weight) for m in parts if isinstance(m, nn.Embedding)}
+    looked_up -= {id(m.head_weight) for m in parts if isinstance(m, LanguageModel)}
     for parameter in module.parameters():
         if not parameter.requires_grad:
             continue
         if parameter.ndim < 2:
             yield "vectors", parameter
+        elif id(parameter) in placed:
+            yield "positions", parameter
         elif id(parameter) in looked_up:
             yield "embeddings", parameter
         else:
             yield "matrices" if id(parameter) in in_blocks else "head", parameter
 
 
-def _network(module: nn.Module) -> Transformer:
-    found = [m for m in module.modules() if isinstance(m, Transformer)]
-    assert len(found) == 1, f"expected one network in the module, found {len(found)}"
-    return found[0]
+def _network(module: nn.Module) -> LanguageModel:
+    """The network that is trained; one that only helps an objective comes behind it."""
+    return next(m for m in module.modules() if isinstance(m, LanguageModel))

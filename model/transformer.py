@@ -1,44 +1,228 @@
-"""The decoder-only transformer: embeddings, blocks of attention and feed-forward, LM head.
+"""The transformer: embeddings, blocks of attention and feed-forward, LM head.
 
-    network = Transformer(from_depth(4, vocab_size=4096, context=256))
+    network = build(from_depth(4, vocab_size=4096, context=256))
     hidden_BTD = network(inputs_BT, documents_BT, positions_BT)
     logits_BTV = network.logits(hidden_BTD)
 
-Letters: B rows, T positions, D width, V vocabulary. Training never calls `logits` on whole batches;
-`model.objectives` works through them in chunks.
+A `Stack` turns vectors into vectors. A decoder or encoder (`Transformer`) is a stack with an
+embedding before it and a head behind; an encoder-decoder (`model.encoder_decoder`) is two stacks.
+
+Letters: B rows, T positions, S encoder positions, D width, V vocabulary. Training never calls
+`logits` on whole batches; `model.objectives` works through them in chunks.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from model.attention import Attention, Cache, attention_mask, rotation
+from model.blocks import Block, Context, make_norm
+from model.cache import Cache
 from model.config import ModelConfig
-from model.feedforward import FeedForward
+from model.experts import ExpertLayer
+from model.feedforward import activate
+from model.initialise import initialise
+from model.masks import Sight, cross_sight, self_sight, single
+from model.multi_token import MultiToken
+from model.positions import RelativeBias, alibi, rotation, sinusoids
 
 
-class Transformer(nn.Module):
-    """A decoder with its LM head; tied weights are one parameter. Initialised on construction."""
+@dataclass(frozen=True)
+class Memory:
+    """What an encoder made of its inputs, for a decoder: states `[B, S, D]` and their documents.
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.width)
-        if config.positions == "learned":
-            self.position_embedding = nn.Embedding(config.context, config.width)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
-        self.norm = nn.Identity() if config.norm_placement == "post" else make_norm(config)
+    None for the documents is one a row, without padding.
+    """
+
+    states_BSD: Tensor
+    documents_BS: Tensor | None = None
+
+    def sight(self, documents_BT: Tensor | None) -> Sight:
+        """What decoder positions of these documents see of it."""
+        return cross_sight(documents_BT, self.documents_BS)
+
+    def select(self, rows: Tensor) -> "Memory":
+        """These rows in this order; a row named twice is copied (beam search)."""
+        documents = None if self.documents_BS is None else self.documents_BS[rows]
+        return Memory(self.states_BSD[rows], documents)
+
+
+class LanguageModel(nn.Module):
+    """What all families share: an embedding of tokens, and a score for every token."""
+
+    config: ModelConfig
+    embedding: nn.Embedding
+
+    def add_head(self) -> None:
+        """Make the LM head, after the rest of the network."""
+        config = self.config
+        if config.head_transform:
+            self.head_transform = HeadTransform(config)
+            self.head_bias = nn.Parameter(torch.zeros(config.vocab_size))
         if not config.tie_embeddings:
             self.head = nn.Linear(config.width, config.vocab_size, bias=False)
-        initialise(self)
 
     @property
     def head_weight(self) -> Tensor:
         """The LM head's matrix `[V, D]`: the embedding itself when tied (Press and Wolf 2017)."""
         return self.embedding.weight if self.config.tie_embeddings else self.head.weight
+
+    def head_input(self, hidden: Tensor) -> Tensor:
+        """What `head_weight` is multiplied with, `[..., D]`, of hidden states `[..., D]`."""
+        if self.config.head_transform:
+            hidden = self.head_transform(hidden)
+        return hidden if self.config.logit_scale == 1 else hidden * self.config.logit_scale
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores of every token, `[..., V]`, from hidden states `[..., D]`."""
+        bias_V = self.head_bias if self.config.head_transform else None
+        scores = F.linear(self.head_input(hidden), self.head_weight, bias_V)
+        return softcap(scores, self.config.logit_softcap)
+
+    def embed(self, inputs_BT: Tensor) -> Tensor:
+        """The vectors of tokens, `[B, T, D]`."""
+        x_BTD = self.embedding(inputs_BT)
+        return x_BTD * math.sqrt(self.config.width) if self.config.scale_embedding else x_BTD
+
+    def balance_loss(self) -> Tensor | None:
+        """What experts add to the loss of the last forward pass; None without experts."""
+        layers = [m for m in self.modules() if isinstance(m, ExpertLayer)]
+        losses = [layer.balance_loss for layer in layers if layer.balance_loss is not None]
+        return torch.stack(losses).sum() if losses else None
+
+
+class Stack(nn.Module):
+    """Blocks between positions and a last norm; `embedding`, if given, becomes a part of it."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        depth: int,
+        *,
+        causal: bool,
+        cross: bool = False,
+        embedding: nn.Embedding | None = None,
+    ) -> None:
+        super().__init__()
+        self.config, self.causal = config, causal
+        self.windows = {config.layer_window(layer) for layer in range(depth + config.multi_token)}
+        if embedding is not None:
+            self.embedding = embedding
+        if config.positions == "learned":
+            rows = config.position_offset + config.context
+            self.position_embedding = nn.Embedding(rows, config.width)
+        elif config.positions == "relative":
+            self.relative_bias = RelativeBias(config, causal)
+        if config.segments:
+            self.segment_embedding = nn.Embedding(config.segments, config.width)
+        if config.embedding_norm:
+            self.embedding_norm = make_norm(config)
+        self.blocks = nn.ModuleList(Block(config, layer, cross) for layer in range(depth))
+        self.norm = nn.Identity() if config.norm_placement == "post" else make_norm(config)
+
+    def run(
+        self,
+        x_BTD: Tensor,
+        documents_BT: Tensor | None = None,
+        positions_BT: Tensor | None = None,
+        *,
+        cache: Cache | None = None,
+        prefix_BT: Tensor | None = None,
+        segments_BT: Tensor | None = None,
+        memory: Memory | None = None,
+    ) -> Tensor:
+        """Final hidden states `[B, T, D]` of token vectors; see `Transformer.forward`."""
+        seen = 0 if cache is None else cache.length
+        if positions_BT is None:
+            positions_BT = torch.arange(seen, seen + x_BTD.shape[1], device=x_BTD.device)[None]
+        x_BTD = self._place(x_BTD, positions_BT, segments_BT)
+        context = self.context(x_BTD, documents_BT, positions_BT, cache, prefix_BT, memory)
+        for layer, block in enumerate(self.blocks):
+            x_BTD = block(x_BTD, context, None if cache is None else cache.layers[layer])
+        return self.norm(x_BTD)
+
+    def context(
+        self,
+        x_BTD: Tensor,
+        documents_BT: Tensor | None,
+        positions_BT: Tensor,
+        cache: Cache | None = None,
+        prefix_BT: Tensor | None = None,
+        memory: Memory | None = None,
+    ) -> Context:
+        """What the blocks look at beside `x_BTD`; tells the cache of the documents."""
+        queries, keys = x_BTD.shape[1], x_BTD.shape[1]
+        sight_of_memory = memory.sight(documents_BT) if memory is not None else Sight()
+        if cache is not None:
+            keys += cache.length
+            documents_BT = cache.extend(documents_BT, queries)
+        elif single(documents_BT):
+            documents_BT = None
+        assert prefix_BT is None or queries == keys, "a prefix is read in one piece"
+        sights = {
+            window: self_sight(
+                queries,
+                keys,
+                x_BTD.device,
+                causal=self.causal,
+                window=window,
+                documents_BS=documents_BT,
+                prefix_BS=prefix_BT,
+            )
+            for window in self.windows
+        }
+        bias_HTS = self._bias(queries, keys, x_BTD.device)
+        if bias_HTS is not None:
+            sights = {window: sight.biased(bias_HTS) for window, sight in sights.items()}
+        rope = self.config.positions == "rope"
+        turn = rotation(self.config, positions_BT, x_BTD.dtype) if rope else None
+        return Context(sights, turn, None if memory is None else memory.states_BSD, sight_of_memory)
+
+    def _place(self, x_BTD: Tensor, positions_BT: Tensor, segments_BT: Tensor | None) -> Tensor:
+        """Token vectors with those of their positions and segments."""
+        config = self.config
+        if config.positions == "learned":
+            x_BTD = x_BTD + self.position_embedding(positions_BT + config.position_offset)
+        elif config.positions == "sinusoidal":
+            x_BTD = x_BTD + sinusoids(positions_BT, config.width).to(x_BTD.dtype)
+        if config.segments:
+            first = torch.zeros_like(positions_BT)
+            x_BTD = x_BTD + self.segment_embedding(first if segments_BT is None else segments_BT)
+        if config.embedding_norm:
+            x_BTD = self.embedding_norm(x_BTD)
+        return F.dropout(x_BTD, config.dropout, self.training)
+
+    def _bias(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
+        if self.config.positions == "alibi":
+            return alibi(self.config.heads, queries, keys, device)
+        return self.relative_bias(queries, keys) if self.config.positions == "relative" else None
+
+
+class Transformer(Stack, LanguageModel):
+    """A decoder or encoder with its head; tied weights are one parameter.
+
+    Initialised on construction.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        assert config.family != "encoder_decoder", "that is model.encoder_decoder.EncoderDecoder"
+        super().__init__(
+            config,
+            config.depth,
+            causal=config.family == "decoder",
+            embedding=nn.Embedding(config.vocab_size, config.width),
+        )
+        if config.pooler:
+            self.pooler = nn.Linear(config.width, config.width)
+        if config.multi_token:
+            self.multi_token = nn.ModuleList(
+                MultiToken(config, config.depth + k) for k in range(config.multi_token)
+            )
+        self.add_head()
+        initialise(self)
 
     def forward(
         self,
@@ -46,133 +230,70 @@ class Transformer(nn.Module):
         documents_BT: Tensor | None = None,
         positions_BT: Tensor | None = None,
         cache: Cache | None = None,
+        prefix_BT: Tensor | None = None,
+        segments_BT: Tensor | None = None,
     ) -> Tensor:
         """Final hidden states `[B, T, D]` of token ids `[B, T]`.
 
         `documents_BT` numbers the documents packed in each row (0: padding) and keeps attention
         inside them; None is one document a row. `positions_BT` counts from each document's start;
-        None counts from the row's. With a `cache`, the inputs continue what it has seen, and both
-        must be given.
+        None counts from the row's. With a `cache` the inputs continue what it has seen: without
+        `documents_BT` they belong to its last document, without `positions_BT` they follow it.
+        Tokens of a prefix (`prefix_BT` is True) see each other. `segments_BT` numbers the kinds of
+        segments; None is 0.
         """
-        positions_BT = self._positions(inputs_BT) if positions_BT is None else positions_BT
-        if cache is not None:
-            assert documents_BT is not None, "a cache needs the documents of its tokens"
-            documents_BT = cache.extend(documents_BT)
-        x_BTD = self._embed(inputs_BT, positions_BT)
-        turn = (
-            rotation(self.config, positions_BT, x_BTD.dtype)
-            if self.config.positions == "rope"
-            else None
+        return self.run(
+            self.embed(inputs_BT),
+            documents_BT,
+            positions_BT,
+            cache=cache,
+            prefix_BT=prefix_BT,
+            segments_BT=segments_BT,
         )
-        masks = self._masks(inputs_BT, documents_BT)
-        for layer, block in enumerate(self.blocks):
-            past = cache.layers[layer] if cache is not None else None
-            x_BTD = block(x_BTD, turn, masks[self.config.layer_window(layer)], past)
-        return self.norm(x_BTD)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Scores of every next token, `[..., V]`, from hidden states `[..., D]`."""
-        return softcap(F.linear(hidden, self.head_weight), self.config.logit_softcap)
+    def pool(self, hidden_BTD: Tensor) -> Tensor:
+        """The first token's state, `[B, D]`, for the sequence; with a pooler, tanh(W h + b) of it.
 
-    def _positions(self, inputs_BT: Tensor) -> Tensor:
-        return torch.arange(inputs_BT.shape[1], device=inputs_BT.device)[None]
+        So BERT's released code feeds its next-sentence head (Devlin et al. 2019).
+        """
+        first_BD = hidden_BTD[:, 0]
+        return torch.tanh(self.pooler(first_BD)) if self.config.pooler else first_BD
 
-    def _embed(self, inputs_BT: Tensor, positions_BT: Tensor) -> Tensor:
-        x_BTD = self.embedding(inputs_BT)
-        if self.config.scale_embedding:
-            x_BTD = x_BTD * math.sqrt(self.config.width)
-        if self.config.positions == "learned":
-            x_BTD = x_BTD + self.position_embedding(positions_BT)
-        elif self.config.positions == "sinusoidal":
-            x_BTD = x_BTD + sinusoids(positions_BT, self.config.width).to(x_BTD.dtype)
-        return F.dropout(x_BTD, self.config.dropout, self.training)
+    def further(
+        self,
+        hidden_BTD: Tensor,
+        inputs_BT: Tensor,
+        documents_BT: Tensor | None = None,
+        positions_BT: Tensor | None = None,
+    ) -> Iterator[Tensor]:
+        """Hidden states for the tokens after the next, each `[B, T, D]`; see `model.multi_token`.
 
-    def _masks(
-        self, inputs_BT: Tensor, documents_BS: Tensor | None
-    ) -> dict[int | None, Tensor | None]:
-        queries = inputs_BT.shape[1]
-        keys = queries if documents_BS is None else documents_BS.shape[1]
-        windows = {self.config.layer_window(layer) for layer in range(self.config.depth)}
-        return {
-            w: attention_mask(queries, documents_BS, keys, w, inputs_BT.device) for w in windows
-        }
+        The logits of the k-th (from 1) score, at position i, token i + 1 + k. `hidden_BTD` is what
+        the network made of the same other arguments.
+        """
+        if positions_BT is None:
+            positions_BT = torch.arange(inputs_BT.shape[1], device=inputs_BT.device)[None]
+        context = self.context(hidden_BTD, documents_BT, positions_BT)
+        for k, module in enumerate(self.multi_token, 1):
+            assert isinstance(module, MultiToken)
+            hidden_BTD = module(hidden_BTD, self.embed(inputs_BT.roll(-k, 1)), context)
+            yield module.norm(hidden_BTD)
 
 
-class Block(nn.Module):
-    """Attention, then feed-forward, each on a residual branch."""
+class HeadTransform(nn.Module):
+    """norm(f(W h + b)), before the LM head (the masked-LM head of BERT's released code)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.attention = Residual(config, Attention(config))
-        self.feedforward = Residual(config, FeedForward(config))
-
-    def forward(self, x_BTD: Tensor, *context: object) -> Tensor:
-        """One layer, `[B, T, D]`; `context` is what attention takes beside its input."""
-        return self.feedforward(self.attention(x_BTD, *context))
-
-
-class Residual(nn.Module):
-    """A sublayer F on a residual branch, with its norm before, after, or on both sides.
-
-    pre: x + F(norm(x)) (GPT-2 and on); post: norm(x + F(x)) (Vaswani et al. 2017);
-    sandwich: x + norm(F(norm(x))) (Gemma 2). Why pre is easier to train: Xiong et al. 2020.
-    """
-
-    def __init__(self, config: ModelConfig, inner: nn.Module) -> None:
-        super().__init__()
-        self.placement = config.norm_placement
-        self.dropout = config.dropout
-        self.inner = inner
+        self.activation = config.activation
+        self.dense = nn.Linear(config.width, config.width)
         self.norm = make_norm(config)
-        if self.placement == "sandwich":
-            self.norm_out = make_norm(config)
 
-    def forward(self, x_BTD: Tensor, *context: object) -> Tensor:
-        """The input plus what the sublayer makes of it, `[B, T, D]`."""
-        if self.placement == "post":
-            return self.norm(x_BTD + self._drop(self.inner(x_BTD, *context)))
-        y_BTD = self.inner(self.norm(x_BTD), *context)
-        if self.placement == "sandwich":
-            y_BTD = self.norm_out(y_BTD)
-        return x_BTD + self._drop(y_BTD)
-
-    def _drop(self, y_BTD: Tensor) -> Tensor:
-        return F.dropout(y_BTD, self.dropout, self.training)
-
-
-def make_norm(config: ModelConfig) -> nn.Module:
-    """RMSNorm (Zhang and Sennrich 2019) or LayerNorm (Ba et al. 2016) over the width."""
-    kind: Callable[..., nn.Module] = nn.RMSNorm if config.norm == "rms" else nn.LayerNorm
-    return kind(config.width, config.norm_epsilon)
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Of every hidden state, `[..., D]`."""
+        return self.norm(activate(self.activation, self.dense(hidden)))
 
 
 def softcap(logits: Tensor, cap: float | None) -> Tensor:
     """Keep logits within (-cap, cap) smoothly; None leaves them."""
     return logits if cap is None else cap * torch.tanh(logits / cap)
-
-
-def sinusoids(positions_BT: Tensor, width: int) -> Tensor:
-    """p(t) = sin(t / 10000^(2k/d)), cos(...) in alternation (Vaswani et al. 2017, section 3.5)."""
-    pairs = torch.arange(0, width, 2, device=positions_BT.device, dtype=torch.float32)
-    angles = positions_BT[..., None].float() * 10_000 ** (-pairs / width)
-    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)[..., :width]
-
-
-def initialise(network: Transformer) -> None:
-    """Draw the weights, from PyTorch's global generator.
-
-    Embeddings and the head N(0, .02). Matrices N(0, 1 / fan-in), so that a layer's output is the
-    size of its input at any width; except those that write to the residual stream, which start at
-    zero. Every block is then the identity at first, and depth does not drown the tokens before the
-    branches have learnt something (Zhang et al. 2019, Fixup; Bachlechner et al. 2021, ReZero).
-    """
-    for name, module in network.named_modules():
-        if isinstance(module, nn.Embedding) or name == "head":
-            nn.init.normal_(module.weight, std=0.02)
-        elif isinstance(module, nn.Linear):
-            if name.endswith(("inner.out", "inner.down")):
-                nn.init.zeros_(module.weight)
-            else:
-                nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)

@@ -1,10 +1,13 @@
 """The dial, and refusals that name the field."""
 
+import re
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.config import ModelConfig, from_depth
+from model.config import ExpertConfig, LatentConfig, ModelConfig, from_depth
 
 
 def shape(config: ModelConfig) -> tuple[int, int, int, int, int]:
@@ -45,10 +48,78 @@ def test_every_depth_can_be_built(depth):
         ({"heads": 5}, r"model\.heads is 5; it must be a divisor of the width 128"),
         ({"kv_heads": 3}, r"model\.kv_heads is 3; it must be a divisor of 4 heads"),
         ({"width": 33, "heads": 11}, r"model\.head_dim is 3; it must be even"),
-        ({"family": "encoder"}, r"model\.family is 'encoder'; it must be decoder"),
+        ({"family": "bert"}, "model.family is 'bert'; it must be decoder | encoder | encoder_deco"),
         ({"context": 0}, r"model\.context is 0; it must be at least 1"),
     ],
 )
 def test_a_shape_that_cannot_be_built_is_refused_by_field(change, message):
     with pytest.raises(ValueError, match=message):
         from_depth(4, **{"vocab_size": 512, "context": 64, **change})
+
+
+def test_an_encoder_has_berts_shape():
+    config = from_depth(12, vocab_size=30_522, context=512, width=768, family="encoder")
+    assert shape(config) == (768, 12, 12, 64, 3072)
+    assert (config.norm, config.norm_placement, config.positions) == ("layer", "post", "learned")
+    assert config.pooler and config.head_transform
+    assert not config.tie_embeddings
+
+
+def test_an_encoder_decoder_has_t5s_shape():
+    config = from_depth(8, vocab_size=32_128, context=512, family="encoder_decoder")
+    assert shape(config) == (512, 8, 8, 64, 1376)
+    assert (config.norm, config.positions, config.activation) == ("rms", "relative", "geglu")
+    assert config.attention_scale == 1
+    assert not config.tie_embeddings
+
+
+LATENT = LatentConfig(kv_rank=8, rope_dim=8, value_dim=16)
+EXPERTS = ExpertConfig(routed=8, active=2, width=16)
+SMALL = from_depth(4, vocab_size=512, context=64)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"norm_placement": "both"}, "norm_placement is 'both'; it must be pre | post | sandwich"),
+        ({"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and below 1"),
+        ({"residual": "parallel", "norm_placement": "post"}, "residual is 'parallel'; it must be"),
+        ({"encoder_depth": 3}, "encoder_depth is 3; it must be None unless family is encoder_dec"),
+        ({"multi_token": 1, "family": "encoder"}, "multi_token is 1; it must be 0 unless family"),
+        ({"pooler": True}, "pooler is True; it must be False unless family is encoder"),
+        (
+            {"latent": LATENT, "positions": "learned"},
+            "positions is 'learned'; it must be rope with",
+        ),
+        ({"latent": LATENT, "bias": "qkv"}, "bias is 'qkv'; it must be none with model.latent"),
+        (
+            {"latent": replace(LATENT, rope_dim=32)},
+            "latent.rope_dim is 32; it must be even and below the 32 of head_dim",
+        ),
+        ({"experts": EXPERTS, "bias": "all"}, "bias is 'all'; it must be none or qkv with model.e"),
+        (
+            {"experts": replace(EXPERTS, groups=3)},
+            "experts.groups is 3; it must be a divisor of 8 experts",
+        ),
+        (
+            {"experts": replace(EXPERTS, groups=8, active_groups=1)},
+            "experts.active is 2; it must be at most 1",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused_by_field(change, message):
+    with pytest.raises(ValueError, match=re.escape(f"model.{message}")):
+        replace(SMALL, **change)
+
+
+def test_windows_and_experts_go_by_layer():
+    config = replace(
+        SMALL, window=8, window_layers="even", experts=replace(EXPERTS, dense_layers=1)
+    )
+    assert [config.layer_window(layer) for layer in range(4)] == [8, None, 8, None]
+    assert [config.layer_experts(layer) is None for layer in range(4)] == [
+        True,
+        False,
+        False,
+        False,
+    ]

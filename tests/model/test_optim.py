@@ -7,7 +7,7 @@ import torch
 
 from model.config import from_depth
 from model.heads import SequenceClassifier
-from model.objectives import CausalLM
+from model.objectives.modules import CausalLM
 from model.optim import parameter_groups
 from model.transformer import Transformer
 
@@ -25,7 +25,8 @@ def names(module, group):
 
 def test_every_parameter_is_in_the_group_of_its_kind():
     module, found = groups(positions="learned", bias="all")
-    assert names(module, found["embeddings"]) == {"embedding.weight", "position_embedding.weight"}
+    assert names(module, found["embeddings"]) == {"embedding.weight"}
+    assert names(module, found["positions"]) == {"position_embedding.weight"}
     assert names(module, found["head"]) == {"head.weight"}
     assert {name.split(".")[-2] for name in names(module, found["matrices"])} == {
         "qkv", "out", "up", "down",
@@ -67,3 +68,11 @@ def test_a_classifier_is_grouped_with_its_network():
     found = {g["name"]: g for g in parameter_groups(model, 0.01, 0.1)}
     assert any(p is model.classifier.weight for p in found["head"]["params"])
     torch.optim.AdamW(parameter_groups(model, 0.01, 0.1))
+
+
+def test_learned_positions_start_as_sinusoids_of_the_size_of_an_embedding():
+    module, _ = groups(positions="learned")
+    table = module.network.position_embedding.weight
+    steps = torch.arange(16)
+    assert torch.allclose(table[:, 0], 0.02 * 2**0.5 * steps.sin(), atol=1e-7)
+    assert table.square().mean().sqrt().item() == pytest.approx(0.02, rel=1e-5)

@@ -1,8 +1,7 @@
-"""Training objectives: a network and what it is to minimise, as one module that returns the loss.
+"""Cross-entropy of a linear LM head, a chunk of positions at a time.
 
-`CausalLM(network)(inputs, targets, documents, positions)` is the mean negative log-likelihood in
-nats a token. The logits of a whole batch are the largest tensor of a small model's training step
-(B x T x V); here they exist a chunk at a time.
+The logits of a whole batch are the largest tensor of a small model's training step (B x T x V);
+here they exist a chunk at a time.
 
 Letters: N positions of a batch, C positions of a chunk, D width, V vocabulary.
 """
@@ -12,55 +11,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from model.transformer import Transformer, softcap
+from model.objectives.rows import IGNORED
+from model.transformer import softcap
 
-IGNORED = -100
 CHUNK_ELEMENTS = 2**22
 """Logits held at a time: 16 MiB in fp32, about what stays in a CPU's cache."""
-
-
-class CausalLM(nn.Module):
-    """Predict each next token from those before it in its document."""
-
-    def __init__(self, network: Transformer) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(
-        self,
-        inputs: Tensor,
-        targets: Tensor,
-        documents: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> Tensor:
-        """Mean loss in nats over targets that are not -100; 0 when all are. All inputs `[B, T]`."""
-        hidden_ND = self.network(inputs, documents, positions).flatten(0, 1)
-        weight_VD, cap = self.network.head_weight, self.network.config.logit_softcap
-        total = ChunkedCrossEntropy.apply(
-            hidden_ND, weight_VD, targets.flatten(), cap, torch.is_grad_enabled()
-        )
-        return total / (targets != IGNORED).sum().clamp(min=1)
-
-    @torch.no_grad()
-    def token_losses(
-        self,
-        inputs: Tensor,
-        targets: Tensor,
-        documents: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> Tensor:
-        """Negative log-likelihood of every target in nats, `[B, T]`; 0 where the target is -100."""
-        hidden_ND = self.network(inputs, documents, positions).flatten(0, 1)
-        targets_N = targets.flatten()
-        losses = [
-            F.cross_entropy(
-                self.network.logits(hidden_ND[rows]).float(), targets_N[rows], reduction="none"
-            )
-            for rows in chunks(len(targets_N), self.network.config.vocab_size)
-        ]
-        return torch.cat(losses).view_as(targets)
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
@@ -78,6 +35,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         ctx: Any,
         hidden_ND: Tensor,
         weight_VD: Tensor,
+        bias_V: Tensor | None,
         targets_N: Tensor,
         cap: float | None,
         with_gradients: bool,
@@ -85,11 +43,12 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         """The sum of the losses in nats, fp32 or wider."""
         grad_hidden_ND = torch.empty_like(hidden_ND) if with_gradients else None
         grad_weight_VD = _accumulator(weight_VD) if with_gradients else None
+        grad_bias_V = None if bias_V is None else _accumulator(bias_V)
         losses = []
         for rows in chunks(len(targets_N), len(weight_VD)):
             hidden_CD, kept_C = hidden_ND[rows], targets_N[rows] != IGNORED
             targets_C1 = targets_N[rows].clamp(min=0)[:, None]
-            logits_CV = _at_least_fp32(softcap(F.linear(hidden_CD, weight_VD), cap))
+            logits_CV = _at_least_fp32(softcap(F.linear(hidden_CD, weight_VD, bias_V), cap))
             log_probs_CV = logits_CV.log_softmax(-1)
             losses.append(-log_probs_CV.gather(1, targets_C1)[:, 0] * kept_C)
             if grad_hidden_ND is None or grad_weight_VD is None:
@@ -102,16 +61,22 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             grad_CV = grad_CV.to(hidden_ND.dtype)
             grad_hidden_ND[rows] = grad_CV @ weight_VD
             grad_weight_VD += grad_CV.T @ hidden_CD
+            if grad_bias_V is not None:
+                grad_bias_V += grad_CV.sum(0)
         if grad_hidden_ND is not None and grad_weight_VD is not None:
-            ctx.save_for_backward(grad_hidden_ND, grad_weight_VD.to(weight_VD.dtype))
-        return torch.cat(losses).sum()
+            grad_weight_VD = grad_weight_VD.to(weight_VD.dtype)
+            if bias_V is not None and grad_bias_V is not None:
+                grad_bias_V = grad_bias_V.to(bias_V.dtype)
+            ctx.save_for_backward(grad_hidden_ND, grad_weight_VD, grad_bias_V)
+        return torch.cat(losses).sum() if losses else hidden_ND.sum()
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         """Scale what the forward pass worked out."""
-        grad_hidden_ND, grad_weight_VD = ctx.saved_tensors
+        grad_hidden_ND, grad_weight_VD, grad_bias_V = ctx.saved_tensors
         (scale,) = grad_outputs
-        return grad_hidden_ND * scale, grad_weight_VD * scale, None, None, None
+        grad_bias_V = None if grad_bias_V is None else grad_bias_V * scale
+        return grad_hidden_ND * scale, grad_weight_VD * scale, grad_bias_V, None, None, None
 
 
 def chunks(count: int, vocab_size: int) -> Iterator[slice]:
@@ -121,8 +86,8 @@ def chunks(count: int, vocab_size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, count))
 
 
-def _accumulator(weight_VD: Tensor) -> Tensor:
-    return torch.zeros_like(weight_VD, dtype=torch.promote_types(weight_VD.dtype, torch.float32))
+def _accumulator(weight: Tensor) -> Tensor:
+    return torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
 
 
 def _at_least_fp32(x: Tensor) -> Tensor:

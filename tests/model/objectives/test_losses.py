@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import objectives
 from model.config import ModelConfig, from_depth
-from model.objectives import CausalLM, ChunkedCrossEntropy, chunks
+from model.objectives import losses
+from model.objectives.losses import ChunkedCrossEntropy, chunks
+from model.objectives.modules import CausalLM
 from model.transformer import Transformer
 
 SMALL = from_depth(2, vocab_size=31, context=16, width=32, heads=2)
@@ -18,6 +19,9 @@ VARIANTS = {
     "untied": SMALL,
     "tied": replace(SMALL, tie_embeddings=True),
     "softcap": replace(SMALL, logit_softcap=2.0),
+    "masked_head": replace(
+        SMALL, head_transform=True, tie_embeddings=True, logit_scale=0.5, activation="gelu"
+    ),
 }
 
 
@@ -53,7 +57,7 @@ def plain(network: Transformer, inputs, targets, documents, positions) -> torch.
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(objectives, "CHUNK_ELEMENTS", 31 * 7)
+    monkeypatch.setattr(losses, "CHUNK_ELEMENTS", 31 * 7)
 
 
 @pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
@@ -75,9 +79,14 @@ def test_the_gradient_is_the_numerical_one(cap, small_chunks):
     random = torch.Generator().manual_seed(2)
     hidden = torch.randn(9, 5, generator=random, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(31, 5, generator=random, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(31, generator=random, dtype=torch.float64, requires_grad=True)
     targets = torch.tensor([0, 30, 4, -100, 4, 7, 2, -100, 9])
     assert torch.autograd.gradcheck(
-        lambda h, w: ChunkedCrossEntropy.apply(h, w, targets, cap, True), (hidden, weight)
+        lambda h, w, b: ChunkedCrossEntropy.apply(h, w, b, targets, cap, True),
+        (hidden, weight, bias),
+    )
+    assert torch.autograd.gradcheck(
+        lambda h, w: ChunkedCrossEntropy.apply(h, w, None, targets, cap, True), (hidden, weight)
     )
 
 
@@ -134,7 +143,7 @@ def test_chunks_cover_every_position_once_and_fit(count, vocab):
     slices = list(chunks(count, vocab))
     assert [i for rows in slices for i in range(rows.start, rows.stop)] == list(range(count))
     largest = max((rows.stop - rows.start for rows in slices), default=0)
-    assert largest == min(count, 1) or largest * vocab <= objectives.CHUNK_ELEMENTS
+    assert largest == min(count, 1) or largest * vocab <= losses.CHUNK_ELEMENTS
 
 
 def test_it_learns_a_repeated_sequence():

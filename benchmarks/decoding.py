@@ -1,0 +1,100 @@
+"""Greedy decoding with a key-value cache: Headrace against transformers, on one CPU thread.
+
+    uv run python benchmarks/decoding.py [--tokens 128] [--rounds 5] [--shape 10M]
+
+Both load the same model folder, a LLaMA shape with random fp32 weights, read prompts of 16 tokens
+and write the same number of tokens, as many rows at once as the batch says; the tokens must be
+equal. The two take turns in one process. Figures are CPU milliseconds a step, medians over rounds.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from model import hub
+from model.config import ModelConfig, from_depth
+from model.generation import Ending, generate
+from model.transformer import Transformer
+
+PROMPT = 16
+SHAPES = {
+    "3M": from_depth(4, vocab_size=4096, context=1024, width=192, heads=6),
+    "10M": from_depth(6, vocab_size=4096, context=1024, width=320, heads=10),
+    "29M": from_depth(8, vocab_size=4096, context=1024, width=512, heads=8),
+}
+Decoder = Callable[[], list[list[int]]]
+
+
+def main() -> None:
+    """Print the time of each side and how many times faster Headrace is."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", type=int, default=128, help="written by each row")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--shape", choices=SHAPES, help="only this one")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print("shape batch  headrace  transformers   ratio")
+    for name in [options.shape] if options.shape else SHAPES:
+        with tempfile.TemporaryDirectory() as folder:
+            hub.save(folder, random_network(SHAPES[name]))
+            for batch in (1, 8):
+                sides = both(folder, batch, options.tokens)
+                ours, theirs = (1000 * s / options.tokens for s in measure(sides, options.rounds))
+                print(f"{name:5} {batch:5} {ours:9.2f} {theirs:13.2f} {theirs / ours:7.2f}")
+
+
+def random_network(config: ModelConfig) -> Transformer:
+    """Weights large enough that the likeliest token is likeliest by far, in any order of adding."""
+    torch.manual_seed(0)
+    network = Transformer(config)
+    for parameter in network.parameters():
+        if parameter.ndim == 2:
+            torch.nn.init.normal_(parameter, std=0.05)
+    return network
+
+
+def both(folder: str, batch: int, tokens: int) -> tuple[Decoder, Decoder]:
+    """What each side does: continue the same prompts."""
+    ours = hub.load(folder)
+    theirs = AutoModelForCausalLM.from_pretrained(folder).eval()
+    generator = torch.Generator().manual_seed(batch)
+    prompts = torch.randint(SHAPES["3M"].vocab_size, (batch, PROMPT), generator=generator)
+
+    def headrace() -> list[list[int]]:
+        return [row.ids for row in generate(ours, prompts.tolist(), Ending(tokens))]
+
+    def transformers() -> list[list[int]]:
+        written = theirs.generate(
+            prompts,
+            attention_mask=torch.ones_like(prompts),
+            max_new_tokens=tokens,
+            do_sample=False,
+            use_cache=True,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+        return written[:, PROMPT:].tolist()
+
+    return headrace, transformers
+
+
+def measure(sides: tuple[Decoder, Decoder], rounds: int) -> list[float]:
+    """Median CPU seconds of each side; the first round, uncounted, compares what they write."""
+    first, second = (side() for side in sides)
+    assert first == second, "the two sides write different tokens"
+    seconds: list[list[float]] = [[], []]
+    for _ in range(rounds):
+        for side, times in zip(sides, seconds, strict=True):
+            started = time.process_time()
+            side()
+            times.append(time.process_time() - started)
+    return [statistics.median(times) for times in seconds]
+
+
+if __name__ == "__main__":
+    main()

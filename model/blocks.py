@@ -1,0 +1,109 @@
+"""The layers of a transformer: attention and feed-forward on residual branches.
+
+Letters: B rows, T positions, S encoder positions, D width.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model.attention import Attention, CrossAttention
+from model.cache import LayerCache
+from model.config import ModelConfig
+from model.experts import ExpertLayer
+from model.feedforward import FeedForward
+from model.latent_attention import LatentAttention
+from model.masks import Sight
+from model.positions import Rotation
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the layers of a stack look at beside their input.
+
+    The sight of self-attention by window, rotary angles, and an encoder's states with the sight
+    of them.
+    """
+
+    sights: dict[int | None, Sight]
+    rotation: Rotation | None = None
+    memory_BSD: Tensor | None = None
+    memory_sight: Sight = field(default_factory=Sight)
+
+
+class Block(nn.Module):
+    """One layer: self-attention, in a decoder on an encoder cross-attention, then feed-forward.
+
+    Or in parallel, x + attention(norm(x)) + feedforward(norm(x)) (Wang and Komatsuzaki 2021, GPT-J;
+    Falcon), where the two branches share the first's norm or have one each.
+    """
+
+    def __init__(self, config: ModelConfig, layer: int, cross: bool = False) -> None:
+        super().__init__()
+        self.config = config
+        self.window = config.layer_window(layer)
+        attention = LatentAttention if config.latent else Attention
+        experts = config.layer_experts(layer)
+        self.attention = Residual(config, attention(config))
+        if cross:
+            self.cross = Residual(config, CrossAttention(config))
+        self.feedforward = Residual(
+            config,
+            ExpertLayer(config, experts) if experts else FeedForward(config),
+            normed=config.residual != "parallel",
+        )
+
+    def forward(self, x_BTD: Tensor, context: Context, past: LayerCache | None = None) -> Tensor:
+        """The next layer's input, `[B, T, D]`."""
+        attending = (context.sights[self.window], context.rotation, past)
+        if self.config.residual != "serial":
+            return self._parallel(x_BTD, *attending)
+        x_BTD = self.attention(x_BTD, *attending)
+        if context.memory_BSD is not None:
+            x_BTD = self.cross(x_BTD, context.memory_BSD, context.memory_sight, past)
+        return self.feedforward(x_BTD)
+
+    def _parallel(self, x_BTD: Tensor, *attending: object) -> Tensor:
+        first_BTD = self.attention.norm(x_BTD)
+        shared = self.config.residual == "parallel"
+        second_BTD = first_BTD if shared else self.feedforward.norm(x_BTD)
+        mixed_BTD = self.attention.drop(self.attention.inner(first_BTD, *attending))
+        return x_BTD + mixed_BTD + self.feedforward.drop(self.feedforward.inner(second_BTD))
+
+
+class Residual(nn.Module):
+    """A sublayer F on a residual branch, with its norm before, after, or on both sides.
+
+    pre: x + F(norm(x)) (GPT-2 and on); post: norm(x + F(x)) (Vaswani et al. 2017);
+    sandwich: x + norm(F(norm(x))) (Gemma 2). Why pre is easier to train: Xiong et al. 2020.
+    """
+
+    def __init__(self, config: ModelConfig, inner: nn.Module, normed: bool = True) -> None:
+        super().__init__()
+        self.placement = config.norm_placement
+        self.dropout = config.dropout
+        self.inner = inner
+        self.norm = make_norm(config) if normed else nn.Identity()
+        if self.placement == "sandwich":
+            self.norm_out = make_norm(config)
+
+    def forward(self, x_BTD: Tensor, *context: object) -> Tensor:
+        """The input plus what the sublayer makes of it, `[B, T, D]`."""
+        if self.placement == "post":
+            return self.norm(x_BTD + self.drop(self.inner(x_BTD, *context)))
+        y_BTD = self.inner(self.norm(x_BTD), *context)
+        if self.placement == "sandwich":
+            y_BTD = self.norm_out(y_BTD)
+        return x_BTD + self.drop(y_BTD)
+
+    def drop(self, y_BTD: Tensor) -> Tensor:
+        """Dropout of the branch before it is added, in training."""
+        return F.dropout(y_BTD, self.dropout, self.training) if self.dropout else y_BTD
+
+
+def make_norm(config: ModelConfig) -> nn.Module:
+    """RMSNorm (Zhang and Sennrich 2019) or LayerNorm (Ba et al. 2016) over the width."""
+    kind: Callable[..., nn.Module] = nn.RMSNorm if config.norm == "rms" else nn.LayerNorm
+    return kind(config.width, config.norm_epsilon)

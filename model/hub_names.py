@@ -1,0 +1,263 @@
+"""What Transformers calls the modules of a network: one table a model, ours -> theirs.
+
+`*` is the number of a layer, `#` that of an expert. Where theirs are several, ours is one matrix
+with the rows of all. Weight and bias go by the same name in both; a tensor that is neither has its
+whole name here, behind an `=`.
+"""
+
+from collections.abc import Callable
+
+from model.config import ModelConfig
+
+Names = dict[str, str | tuple[str, ...]]
+
+
+def names_of(config: ModelConfig, model_type: str) -> Names:
+    """The names of all modules that a network of this shape can have."""
+    variant = VARIANTS.get(model_type)
+    return NAMES[model_type] | (variant(config) if variant else {})
+
+
+def _within(ours: str, theirs: str, names: Names) -> Names:
+    """A table with a prefix on each side."""
+    return {
+        "=" * name.startswith("=") + ours + name.lstrip("="): (
+            theirs + there if isinstance(there, str) else tuple(theirs + t for t in there)
+        )
+        for name, there in names.items()
+    }
+
+
+GPT_LAYER: Names = {
+    "attention.norm": "ln_1",
+    "attention.inner.qkv": "attn.c_attn",
+    "attention.inner.out": "attn.c_proj",
+    "feedforward.norm": "ln_2",
+    "feedforward.inner.up": "mlp.c_fc",
+    "feedforward.inner.down": "mlp.c_proj",
+}
+GPT2: Names = {
+    "embedding": "transformer.wte",
+    "position_embedding": "transformer.wpe",
+    **_within("blocks.*.", "transformer.h.*.", GPT_LAYER),
+    "norm": "transformer.ln_f",
+    "head": "lm_head",
+}
+OPENAI_GPT: Names = {
+    **GPT2,
+    "embedding": "transformer.tokens_embed",
+    "position_embedding": "transformer.positions_embed",
+}
+
+LLAMA_LAYER: Names = {
+    "attention.norm": "input_layernorm",
+    "attention.inner.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.inner.out": "self_attn.o_proj",
+    "feedforward.norm": "post_attention_layernorm",
+    "feedforward.inner.up": ("mlp.gate_proj", "mlp.up_proj"),
+    "feedforward.inner.down": "mlp.down_proj",
+}
+LLAMA: Names = {
+    "embedding": "model.embed_tokens",
+    **_within("blocks.*.", "model.layers.*.", LLAMA_LAYER),
+    "norm": "model.norm",
+    "head": "lm_head",
+}
+QWEN3_LAYER: Names = {
+    "attention.inner.q_norm": "self_attn.q_norm",
+    "attention.inner.k_norm": "self_attn.k_norm",
+}
+GEMMA2_LAYER: Names = {
+    "attention.norm_out": "post_attention_layernorm",
+    "feedforward.norm": "pre_feedforward_layernorm",
+    "feedforward.norm_out": "post_feedforward_layernorm",
+}
+DEEPSEEK_V3_LAYER: Names = {
+    "attention.inner.query": "self_attn.q_b_proj",
+    "attention.inner.query_compress": "self_attn.q_a_proj",
+    "attention.inner.query_norm": "self_attn.q_a_layernorm",
+    "attention.inner.kv_compress": "self_attn.kv_a_proj_with_mqa",
+    "attention.inner.kv_norm": "self_attn.kv_a_layernorm",
+    "attention.inner.kv": "self_attn.kv_b_proj",
+    "feedforward.inner.shared.up": (
+        "mlp.shared_experts.gate_proj",
+        "mlp.shared_experts.up_proj",
+    ),
+    "feedforward.inner.shared.down": "mlp.shared_experts.down_proj",
+    "feedforward.inner.router.gate": "mlp.gate",
+    "=feedforward.inner.router.bias": "mlp.gate.e_score_correction_bias",
+    "=feedforward.inner.up": (
+        "mlp.experts.#.gate_proj.weight",
+        "mlp.experts.#.up_proj.weight",
+    ),
+    "=feedforward.inner.down": "mlp.experts.#.down_proj.weight",
+}
+
+
+def _deepseek_v3(config: ModelConfig) -> Names:
+    full = config.latent is not None and config.latent.query_rank is None
+    query: Names = {"blocks.*.attention.inner.query": "model.layers.*.self_attn.q_proj"}
+    return query if full else {}
+
+
+FALCON: Names = {
+    "embedding": "transformer.word_embeddings",
+    **_within(
+        "blocks.*.",
+        "transformer.h.*.",
+        {
+            "attention.norm": "input_layernorm",
+            "attention.inner.qkv": "self_attention.query_key_value",
+            "attention.inner.out": "self_attention.dense",
+            "feedforward.norm": "post_attention_layernorm",
+            "feedforward.inner.up": "mlp.dense_h_to_4h",
+            "feedforward.inner.down": "mlp.dense_4h_to_h",
+        },
+    ),
+    "norm": "transformer.ln_f",
+    "head": "lm_head",
+}
+
+
+def _falcon(config: ModelConfig) -> Names:
+    norms: Names = {"attention.norm": "ln_attn", "feedforward.norm": "ln_mlp"}
+    two = config.residual == "parallel_norms"
+    return _within("blocks.*.", "transformer.h.*.", norms) if two else {}
+
+
+BERT_BASE: Names = {
+    "embedding": "embeddings.word_embeddings",
+    "position_embedding": "embeddings.position_embeddings",
+    "segment_embedding": "embeddings.token_type_embeddings",
+    "embedding_norm": "embeddings.LayerNorm",
+    **_within(
+        "blocks.*.",
+        "encoder.layer.*.",
+        {
+            "attention.norm": "attention.output.LayerNorm",
+            "attention.inner.qkv": (
+                "attention.self.query",
+                "attention.self.key",
+                "attention.self.value",
+            ),
+            "attention.inner.out": "attention.output.dense",
+            "feedforward.norm": "output.LayerNorm",
+            "feedforward.inner.up": "intermediate.dense",
+            "feedforward.inner.down": "output.dense",
+        },
+    ),
+    "pooler": "pooler.dense",
+}
+BERT: Names = {
+    **_within("", "bert.", BERT_BASE),
+    "head_transform.dense": "cls.predictions.transform.dense",
+    "head_transform.norm": "cls.predictions.transform.LayerNorm",
+    "=head_bias": "cls.predictions.bias",
+    "head": "cls.predictions.decoder",
+}
+ROBERTA: Names = {
+    **_within("", "roberta.", BERT_BASE),
+    "head_transform.dense": "lm_head.dense",
+    "head_transform.norm": "lm_head.layer_norm",
+    "=head_bias": "lm_head.bias",
+    "head": "lm_head.decoder",
+}
+
+
+def _encoder(config: ModelConfig) -> Names:
+    """The class without a head has no prefix."""
+    return {} if config.head_transform else BERT_BASE
+
+
+def _t5_stack(stack: str, feedforward: str) -> Names:
+    layer: Names = {
+        "attention.norm": "layer.0.layer_norm",
+        "attention.inner.qkv": tuple(f"layer.0.SelfAttention.{x}" for x in "qkv"),
+        "attention.inner.out": "layer.0.SelfAttention.o",
+        "cross.norm": "layer.1.layer_norm",
+        "cross.inner.query": "layer.1.EncDecAttention.q",
+        "cross.inner.kv": ("layer.1.EncDecAttention.k", "layer.1.EncDecAttention.v"),
+        "cross.inner.out": "layer.1.EncDecAttention.o",
+        "feedforward.norm": f"{feedforward}.layer_norm",
+        "feedforward.inner.up": f"{feedforward}.DenseReluDense.wi",
+        "feedforward.inner.down": f"{feedforward}.DenseReluDense.wo",
+    }
+    relative = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias"
+    return {
+        f"{stack}.relative_bias.table": relative,
+        **_within(f"{stack}.blocks.*.", f"{stack}.block.*.", layer),
+        f"{stack}.norm": f"{stack}.final_layer_norm",
+    }
+
+
+T5: Names = {
+    "embedding": "shared",
+    **_t5_stack("encoder", "layer.1"),
+    **_t5_stack("decoder", "layer.2"),
+    "head": "lm_head",
+}
+
+
+def _t5(config: ModelConfig) -> Names:
+    def two(module: str) -> tuple[str, str]:
+        return f"{module}.DenseReluDense.wi_0", f"{module}.DenseReluDense.wi_1"
+
+    gated: Names = {
+        "encoder.blocks.*.feedforward.inner.up": two("encoder.block.*.layer.1"),
+        "decoder.blocks.*.feedforward.inner.up": two("decoder.block.*.layer.2"),
+    }
+    return gated if config.gated else {}
+
+
+BART_STACK: Names = {
+    "position_embedding": "embed_positions",
+    "embedding_norm": "layernorm_embedding",
+    **_within(
+        "blocks.*.",
+        "layers.*.",
+        {
+            "attention.norm": "self_attn_layer_norm",
+            "attention.inner.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+            "attention.inner.out": "self_attn.out_proj",
+            "cross.norm": "encoder_attn_layer_norm",
+            "cross.inner.query": "encoder_attn.q_proj",
+            "cross.inner.kv": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+            "cross.inner.out": "encoder_attn.out_proj",
+            "feedforward.norm": "final_layer_norm",
+            "feedforward.inner.up": "fc1",
+            "feedforward.inner.down": "fc2",
+        },
+    ),
+}
+BART: Names = {
+    "embedding": "model.shared",
+    **_within("encoder.", "model.encoder.", BART_STACK),
+    **_within("decoder.", "model.decoder.", BART_STACK),
+    "head": "lm_head",
+}
+
+NAMES: dict[str, Names] = {
+    "gpt2": GPT2,
+    "openai-gpt": OPENAI_GPT,
+    "llama": LLAMA,
+    "mistral": LLAMA,
+    "qwen2": LLAMA,
+    "qwen3": LLAMA | _within("blocks.*.", "model.layers.*.", QWEN3_LAYER),
+    "gemma2": LLAMA | _within("blocks.*.", "model.layers.*.", GEMMA2_LAYER),
+    "deepseek_v3": LLAMA | _within("blocks.*.", "model.layers.*.", DEEPSEEK_V3_LAYER),
+    "falcon": FALCON,
+    "bert": BERT,
+    "roberta": ROBERTA,
+    "xlm-roberta": ROBERTA,
+    "t5": T5,
+    "bart": BART,
+}
+VARIANTS: dict[str, Callable[[ModelConfig], Names]] = {
+    "deepseek_v3": _deepseek_v3,
+    "falcon": _falcon,
+    "bert": _encoder,
+    "roberta": _encoder,
+    "xlm-roberta": _encoder,
+    "t5": _t5,
+}
+"""Where the names depend on more than the model."""

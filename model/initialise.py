@@ -1,0 +1,52 @@
+"""The weights a network starts from."""
+
+import math
+
+import torch
+from torch import nn
+
+from model.attention import Attention
+from model.experts import ExpertLayer
+from model.positions import sinusoids
+
+
+@torch.no_grad()
+def initialise(network: nn.Module) -> None:
+    """Draw the weights, from PyTorch's global generator.
+
+    Embeddings and the head N(0, .02). Matrices N(0, 1 / fan-in), so that a layer's output is the
+    size of its input at any width; except those that write to the residual stream, which start at
+    zero. Every block is then the identity at first, and depth does not drown the tokens before the
+    branches have learnt something (Zhang et al. 2019, Fixup; Bachlechner et al. 2021, ReZero).
+
+    Learned positions start as sinusoids of that size, between which a shift is one linear map. From
+    random ones a masked LM, which knows a token by its neighbours only, takes thousands of steps to
+    find out who they are.
+    """
+    for name, module in network.named_modules():
+        if name.endswith("position_embedding"):
+            rows_1T = torch.arange(len(module.weight), device=module.weight.device)[None]
+            module.weight.copy_(0.02 * math.sqrt(2) * sinusoids(rows_1T, module.weight.shape[1])[0])
+        elif isinstance(module, nn.Embedding) or name == "head":
+            nn.init.normal_(module.weight, std=0.02)
+        elif isinstance(module, nn.Linear):
+            if name.endswith((".out", ".down")):
+                nn.init.zeros_(module.weight)
+            else:
+                nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, ExpertLayer):
+            nn.init.normal_(module.up, std=1 / math.sqrt(module.up.shape[-1]))
+            nn.init.zeros_(module.down)
+    for module in network.modules():
+        if isinstance(module, Attention):
+            _even_scores(module)
+
+
+def _even_scores(attention: Attention) -> None:
+    """Give scores variance 1 whatever their scale, by the size of the queries (T5, unscaled)."""
+    config = attention.config
+    if config.attention_scale is not None:
+        rows = config.heads * config.head_dim
+        attention.qkv.weight[:rows] /= config.attention_scale * math.sqrt(config.head_dim)

@@ -1,0 +1,14 @@
+"""Pretraining objectives: what is hidden from a network, and what it is to say about it.
+
+    catalog    the objectives by name: which family learns them, what tokens they need
+    lengths    how many tokens of text fill a row
+    transforms a sample of text to a row of a batch, by name; built from the pure functions in
+               masking, spans, noising, pairs, permuted and mixture
+    losses     cross-entropy without ever holding all logits
+    modules    a network and an objective as one module that returns the loss
+
+A transform is a pure function of a sample's tokens and of a generator keyed by (seed, sample
+number): the same sample gives the same row whatever batch, worker or run it is in. In every module
+one function *chooses* (positions, spans, an order) and another *applies* what was chosen, so that a
+worked example can be repeated token by token.
+"""

@@ -1,0 +1,224 @@
+"""The pieces of a network with their costs in closed form. Arithmetic only, no PyTorch.
+
+`parts` lists them from input to output; `model.flops` adds them up and `headrace show` prints them.
+The tests hold them equal to the built modules.
+
+Letters: d width, H heads, K key-value heads, e head dimension, V vocabulary.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from model.config import ExpertConfig, ModelConfig
+
+Role = Literal["embedding", "body", "head", "own head"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A piece of a network, `layers` times over; the other numbers are those of one layer."""
+
+    name: str
+    role: Role = "body"
+    """`own head`: an encoder's, which its published count leaves out."""
+    layers: int = 1
+    weights: int = 0
+    """Matrix elements that a token is multiplied with."""
+    vectors: int = 0
+    """Parameters that cost a token next to nothing: embeddings, biases, gains."""
+    idle: int = 0
+    """Matrix elements of the experts that a token does not pass through."""
+    shared: int = 0
+    """Of `weights`, those that another part has counted: tied ones."""
+    pairs: float = 0
+    """Multiplications of a token with all it attends to, in scores and mixing."""
+    kept: int = 0
+    """Numbers a token leaves for the backward pass: an estimate, without recomputation, where
+    fused attention keeps no scores."""
+
+    @property
+    def params(self) -> int:
+        """Parameters of all its layers."""
+        return self.layers * (self.weights - self.shared + self.vectors + self.idle)
+
+    @property
+    def active_params(self) -> int:
+        """Those that one token uses."""
+        return self.params - self.layers * self.idle
+
+    @property
+    def flops(self) -> float:
+        """Forward and backward FLOPs for one token: 6 a multiplication (Kaplan et al. 2020, 2.1).
+
+        A multiplication and an addition forward, and twice that for the gradients of both factors.
+        """
+        return 6 * self.layers * (self.weights + self.pairs)
+
+
+def parts(config: ModelConfig, context: int | None = None) -> Iterator[Part]:
+    """The pieces of a network from input to output, with their costs at `context` tokens."""
+    context = context or config.context
+    yield from _embeddings(config)
+    if config.family == "encoder_decoder":
+        yield from _stack(config, context, config.encoder_depth or config.depth, "encoder ")
+        yield from _stack(config, context, config.depth, "decoder ")
+    else:
+        yield from _stack(config, context, config.depth)
+    if config.pooler:
+        yield Part(name="pooler", vectors=config.width**2 + config.width)  # one token of a row
+    yield from _head(config)
+    if config.multi_token:
+        yield from _multi_token(config, context)
+
+
+def _embeddings(config: ModelConfig) -> Iterator[Part]:
+    """One table of tokens; of the rest one a stack."""
+    stacks = 2 if config.family == "encoder_decoder" else 1
+    learned = config.positions == "learned"
+    rows = {
+        "token embedding": config.vocab_size,
+        "position embedding": learned * stacks * (config.context + config.position_offset),
+        "segment embedding": stacks * config.segments,
+    }
+    for name, count in rows.items():
+        if count:
+            yield Part(name=name, role="embedding", vectors=count * config.width)
+    if config.positions == "relative":
+        buckets = config.relative_buckets * config.heads
+        yield Part(name="relative positions", layers=stacks, vectors=buckets)
+    if config.embedding_norm:
+        yield Part(name="embedding norm", layers=stacks, vectors=_norm(config))
+
+
+def _stack(config: ModelConfig, context: int, depth: int, name: str = "") -> Iterator[Part]:
+    """The layers of one stack and its last norm."""
+    yield from _layers(config, context, range(depth), name)
+    if config.norm_placement != "post":
+        yield Part(name=f"{name}final norm", vectors=_norm(config))
+
+
+def _layers(config: ModelConfig, context: int, layers: range, name: str) -> Iterator[Part]:
+    """The parts of these layers, those of a kind together."""
+    crossed = name == "decoder "
+    causal = crossed or config.family == "decoder"
+    spans = [_span(config.layer_window(layer), context, causal) for layer in layers]
+    attention = _latent_attention if config.latent else _attention
+    yield attention(config, f"{name}attention", len(layers), sum(spans) / len(layers))
+    if crossed:
+        yield _attention(config, f"{name}cross-attention", len(layers), context)
+    dense = sum(config.layer_experts(layer) is None for layer in layers)
+    if dense:
+        yield _feedforward(config, f"{name}feed-forward", dense)
+    if config.experts and dense < len(layers):
+        yield _expert_layer(config, config.experts, f"{name}experts", len(layers) - dense)
+    yield _norms(config, f"{name}norms", len(layers), crossed)
+
+
+def _span(window: int | None, context: int, causal: bool) -> int:
+    """How many tokens one looks at; an encoder's window reaches to both sides."""
+    if window is None:
+        return context
+    return min(context, window if causal else 2 * window - 1)
+
+
+def _attention(config: ModelConfig, name: str, layers: int, span: float) -> Part:
+    """Multi-head attention: 4 d^2 where keys are not shared and the heads are as wide as d."""
+    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    qkv = queries + 2 * keys
+    vectors = qkv if config.bias != "none" else 0
+    vectors += config.width if config.bias == "all" else 0
+    vectors += 2 * config.head_dim if config.qk_norm and "cross" not in name else 0
+    return Part(
+        name=name,
+        layers=layers,
+        weights=config.width * (qkv + queries),
+        vectors=vectors,
+        pairs=2 * queries * span,
+        kept=3 * (queries + keys),
+    )
+
+
+def _latent_attention(config: ModelConfig, name: str, layers: int, span: float) -> Part:
+    """Multi-head latent attention (DeepSeek-V2, section 2.1, equations 9 to 19)."""
+    latent = config.latent
+    assert latent is not None
+    queries, values = config.heads * config.head_dim, config.heads * latent.value_dim
+    expanded = queries - config.heads * latent.rope_dim + values
+    rank, compressed = latent.query_rank or 0, latent.kv_rank + latent.rope_dim
+    weights = rank * (config.width + queries) if rank else config.width * queries
+    weights += config.width * compressed + latent.kv_rank * expanded + values * config.width
+    return Part(
+        name=name,
+        layers=layers,
+        weights=weights,
+        vectors=latent.kv_rank + rank,
+        pairs=(queries + values) * span,
+        kept=rank + compressed + 3 * queries + expanded + values,
+    )
+
+
+def _feedforward(config: ModelConfig, name: str, layers: int) -> Part:
+    """Two matrices, or three with a gate."""
+    inner = config.ffn_width * (1 + config.gated)
+    return Part(
+        name=name,
+        layers=layers,
+        weights=config.width * (inner + config.ffn_width),
+        vectors=inner + config.width if config.bias == "all" else 0,
+        kept=2 * inner,
+    )
+
+
+def _expert_layer(config: ModelConfig, experts: ExpertConfig, name: str, layers: int) -> Part:
+    """Shared and routed experts, and the router: a score for each routed expert."""
+    one = config.width * experts.width * (2 + config.gated)
+    used = experts.active + experts.shared
+    return Part(
+        name=f"{name}, {experts.active} of {experts.routed}",
+        layers=layers,
+        weights=used * one + config.width * experts.routed,
+        idle=(experts.routed - experts.active) * one,
+        kept=used * experts.width * 2 * (1 + config.gated) + experts.routed,
+    )
+
+
+def _norms(config: ModelConfig, name: str, layers: int, crossed: bool) -> Part:
+    """One a sublayer, or two; parallel branches may share one."""
+    sublayers = 2 + crossed
+    count = 1 if config.residual == "parallel" else sublayers
+    count *= 2 if config.norm_placement == "sandwich" else 1
+    return Part(
+        name=name, layers=layers, vectors=count * _norm(config), kept=2 * sublayers * config.width
+    )
+
+
+def _multi_token(config: ModelConfig, context: int) -> Iterator[Part]:
+    """A layer for each further token, which joins the state with that token's embedding, and
+    another pass through the head (DeepSeek-V3, section 2.2, equations 21 to 23).
+    """
+    further = range(config.depth, config.depth + config.multi_token)
+    yield from _layers(config, context, further, "multi-token ")
+    head = config.vocab_size * config.width
+    yield Part(
+        name="multi-token join and head",
+        layers=config.multi_token,
+        weights=2 * config.width**2 + head,
+        vectors=3 * _norm(config),
+        shared=head,
+    )
+
+
+def _head(config: ModelConfig) -> Iterator[Part]:
+    role: Role = "own head" if config.family == "encoder" else "head"
+    if config.head_transform:
+        vectors = config.width + _norm(config) + config.vocab_size
+        yield Part(name="head transform", role=role, weights=config.width**2, vectors=vectors)
+    weights = config.vocab_size * config.width
+    tied = config.tie_embeddings
+    name = "LM head (tied)" if tied else "LM head"
+    yield Part(name=name, role=role, weights=weights, shared=weights if tied else 0)
+
+
+def _norm(config: ModelConfig) -> int:
+    return config.width * (2 if config.norm == "layer" else 1)

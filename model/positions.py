@@ -1,0 +1,127 @@
+"""Where a token is: sinusoids, rotations, and biases on the scores of attention.
+
+Letters: B rows, T query positions, S key positions, D width, H heads, E head dimension.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from model.config import ModelConfig, RopeScaling
+from model.masks import distances
+
+Rotation = tuple[Tensor, Tensor]
+
+
+def sinusoids(positions_BT: Tensor, width: int) -> Tensor:
+    """p(t) = sin(t / 10000^(2k/d)), cos(...) in alternation (Vaswani et al. 2017, section 3.5).
+
+    p(t + s) is p(t) with its k-th pair turned by the angle s / 10000^(2k/d).
+    """
+    pairs = torch.arange(0, width, 2, device=positions_BT.device, dtype=torch.float32)
+    angles = positions_BT[..., None].float() * 10_000 ** (-pairs / width)
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)[..., :width]
+
+
+def rotation(config: ModelConfig, positions_BT: Tensor, dtype: torch.dtype) -> Rotation:
+    """Cosine and sine of position times frequency, each `[B, T, 1, E/2]` (Su et al. 2021, eq. 15).
+
+    Angles are formed in fp32 whatever `dtype` is: bf16 cannot tell positions above 256 apart.
+    """
+    frequencies = rope_frequencies(config, positions_BT.device)
+    angles_BT1E = (positions_BT[..., None].float() * frequencies)[..., None, :]
+    cos, sin = angles_BT1E.cos(), angles_BT1E.sin()
+    if config.rope_scaling and config.rope_scaling.attention_factor != 1:
+        cos, sin = (z * config.rope_scaling.attention_factor for z in (cos, sin))
+    return cos.to(dtype), sin.to(dtype)
+
+
+def rotate(x_BTHE: Tensor, rotation: Rotation) -> Tensor:
+    """Turn the pairs (x_i, x_{i + E/2}) by their angles; the pairing is the Hugging Face one."""
+    cos, sin = rotation
+    first, second = x_BTHE.chunk(2, -1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+
+
+def rope_frequencies(config: ModelConfig, device: torch.device) -> Tensor:
+    """Radians a position of each pair, `[E/2]`: theta^(-2k/E), stretched as the config says."""
+    half = torch.arange(0, config.rope_dim, 2, device=device, dtype=torch.float32)
+    frequencies = config.rope_theta ** (-half / config.rope_dim)
+    if config.rope_scaling is None:
+        return frequencies
+    keep = _kept(config, config.rope_scaling, frequencies)
+    return keep * frequencies + (1 - keep) * frequencies / config.rope_scaling.factor
+
+
+def _kept(config: ModelConfig, scaling: RopeScaling, frequencies: Tensor) -> Tensor:
+    """Which share of each frequency stays as it is, see `RopeScaling`."""
+    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+    if scaling.kind == "linear":
+        return torch.zeros_like(frequencies)
+    if scaling.kind == "llama3":
+        turns = scaling.original_context * frequencies / (2 * math.pi)
+        return ((turns - low) / (high - low)).clamp(0, 1)
+
+    def pair_that_turns(times: float) -> float:
+        wavelength = scaling.original_context / (2 * math.pi * times)
+        return config.rope_dim / 2 * math.log(wavelength) / math.log(config.rope_theta)
+
+    first = max(math.floor(pair_that_turns(high)), 0)
+    last = min(math.ceil(pair_that_turns(low)), config.rope_dim - 1)
+    pairs = torch.arange(len(frequencies), device=frequencies.device)
+    return 1 - ((pairs - first) / max(last - first, 1e-3)).clamp(0, 1)
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """2^(-8/n), 2^(-16/n), ... for n heads; what n lacks to a power of two is taken in between.
+
+    Press et al. 2022, section 3, and its code for other numbers of heads.
+    """
+    power = 2 ** int(math.log2(heads))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    between = [2 ** (-4 * (2 * i + 1) / power) for i in range(heads - power)]
+    return slopes + between
+
+
+def alibi(heads: int, queries: int, keys: int, device: torch.device) -> Tensor:
+    """Minus slope times distance, `[H, T, S]` (Press et al. 2022, section 3)."""
+    slopes_H = torch.tensor(alibi_slopes(heads), device=device)
+    return -slopes_H[:, None, None] * distances(queries, keys, device).abs()
+
+
+class RelativeBias(nn.Module):
+    """A learned number for each head and bucket of distances (Raffel et al. 2020, section 2.1).
+
+    One table for all layers of a stack.
+    """
+
+    def __init__(self, config: ModelConfig, causal: bool) -> None:
+        super().__init__()
+        self.causal, self.furthest = causal, config.relative_distance
+        self.table = nn.Embedding(config.relative_buckets, config.heads)
+
+    def forward(self, queries: int, keys: int) -> Tensor:
+        """The bias of every query and key, `[H, T, S]`."""
+        distance_TS = distances(queries, keys, self.table.weight.device)
+        buckets = relative_buckets(
+            distance_TS, self.table.num_embeddings, self.furthest, self.causal
+        )
+        return self.table(buckets).permute(2, 0, 1)
+
+
+def relative_buckets(distance: Tensor, buckets: int, furthest: int, causal: bool) -> Tensor:
+    """The bucket of each distance back from the query.
+
+    Half of the buckets hold one distance each; the others grow logarithmically up to `furthest`,
+    and the last holds all beyond. An encoder has such buckets for each direction.
+    """
+    if causal:
+        ahead, distance = torch.zeros_like(distance), distance.clamp(min=0)
+    else:
+        buckets //= 2
+        ahead, distance = (distance < 0) * buckets, distance.abs()
+    exact = buckets // 2
+    growth = (distance.float().clamp(min=1) / exact).log() / math.log(furthest / exact)
+    far = exact + (growth * (buckets - exact)).long()
+    return ahead + distance.where(distance < exact, far.clamp(max=buckets - 1))

@@ -1,0 +1,62 @@
+"""Encoders: BERT, RoBERTa and XLM-RoBERTa. All have BERT's blocks."""
+
+from model.config import ModelConfig
+
+
+def _bert(
+    depth: int,
+    width: int,
+    *,
+    vocab_size: int,
+    norm_epsilon: float = 1e-12,
+    position_offset: int = 0,
+    segments: int = 2,
+) -> ModelConfig:
+    """BERT (Devlin et al. 2019, section 3): post-norm, heads of 64, a pooler and a head of its own.
+
+    GELU is the exact one, as in the released checkpoints.
+    """
+    return ModelConfig(
+        family="encoder",
+        vocab_size=vocab_size,
+        context=512,
+        width=width,
+        depth=depth,
+        heads=width // 64,
+        kv_heads=width // 64,
+        head_dim=64,
+        ffn_width=4 * width,
+        norm="layer",
+        norm_placement="post",
+        norm_epsilon=norm_epsilon,
+        embedding_norm=True,
+        positions="learned",
+        position_offset=position_offset,
+        activation="gelu",
+        bias="all",
+        segments=segments,
+        head_transform=True,
+        pooler=True,
+    )
+
+
+def _roberta(depth: int, width: int, *, vocab_size: int) -> ModelConfig:
+    """RoBERTa (Liu et al. 2019) and XLM-R (Conneau et al. 2020, table 5): BERT without segments.
+
+    One segment embedding is left over, and positions count from 2, after that of padding.
+    """
+    return _bert(
+        depth, width, vocab_size=vocab_size, norm_epsilon=1e-5, position_offset=2, segments=1
+    )
+
+
+ENCODERS: dict[str, ModelConfig] = {
+    "bert-base-uncased": _bert(12, 768, vocab_size=30_522),
+    "bert-large-uncased": _bert(24, 1024, vocab_size=30_522),
+    "bert-base-cased": _bert(12, 768, vocab_size=28_996),
+    "bert-large-cased": _bert(24, 1024, vocab_size=28_996),
+    "roberta-base": _roberta(12, 768, vocab_size=50_265),
+    "roberta-large": _roberta(24, 1024, vocab_size=50_265),
+    "xlm-roberta-base": _roberta(12, 768, vocab_size=250_002),
+    "xlm-roberta-large": _roberta(24, 1024, vocab_size=250_002),
+}
