@@ -9,5 +9,5 @@ class StageFailed(RuntimeError):
     """A stage of a run failed; its own message has been shown, the command exits with status 1."""
 
 
-class MissingExtra(ImportError):
+class MissingExtra(BadInput):
     """An optional dependency is absent; the message is the command that installs it."""

@@ -11,6 +11,10 @@ from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+# A task whose worker dies runs again this often; Ray counts.
+RETRIES = 3
+# Results that wait for an earlier one; more tasks are not started then.
+AHEAD = 4
 
 
 def fan_out(
@@ -20,7 +24,8 @@ def fan_out(
 
     `at_once` is how many run side by side: 1 stays in this process, None is one per CPU of the
     cluster. Without a Ray session, or with a single item, everything stays in this process. A task
-    whose worker dies is run again by Ray; an error of `work` is raised here and stops the rest.
+    whose worker dies is run again by Ray, three times; an error of `work` is raised here as it is
+    and stops the rest. Raises RuntimeError for a task whose workers keep dying.
     """
     if at_once == 1 or len(items) < 2 or not _ray_is_up():
         return map(work, items)
@@ -35,23 +40,40 @@ def _on_ray(
     work: Callable[[Item], Result], items: Sequence[Item], at_once: int | None
 ) -> Iterator[Result]:
     import ray
-    from ray.exceptions import RayTaskError
 
-    # Twice the CPUs, so that none is idle while the oldest task, whose result is next, is at work.
-    at_once = at_once or 2 * int(ray.cluster_resources().get("CPU", 1))
-    task: Any = ray.remote(num_cpus=1)(_call)
-    waiting = deque(items)
-    running: deque[Any] = deque()
+    at_once = at_once or max(1, int(ray.cluster_resources().get("CPU", 1)))
+    remote = ray.remote(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")
+    task: Any = remote(_call)
+    ordered, running = deque[Any](), list[Any]()
     try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                running.append(task.remote(work, waiting.popleft()))
-            yield ray.get(running.popleft())
-    except RayTaskError as error:
-        raise error.cause from error
+        for item in items:
+            while len(running) == at_once or len(ordered) == AHEAD * at_once:
+                _, running = ray.wait(running) if running else ([], [])
+                while ordered and ordered[0] not in running:
+                    yield _result(ordered.popleft())
+            running.append(task.remote(work, item))
+            ordered.append(running[-1])
+        while ordered:
+            yield _result(ordered.popleft())
     finally:
-        for reference in running:
+        for reference in ordered:
             ray.cancel(reference, force=True)
+
+
+def _result(reference: Any) -> Any:
+    import ray
+    from ray.exceptions import OutOfMemoryError, RayTaskError, WorkerCrashedError
+
+    try:
+        return ray.get(reference)
+    except RayTaskError as error:
+        cause = getattr(error, "cause", None)
+        raise (cause if isinstance(cause, Exception) else error) from error
+    except (WorkerCrashedError, OutOfMemoryError) as error:
+        raise RuntimeError(
+            f"the workers of a task died {RETRIES + 1} times, most likely for want of memory; "
+            "fewer side by side need less: `--set placement.data_workers=1`"
+        ) from error
 
 
 def _call(work: Callable[[Item], Result], item: Item) -> Result:

@@ -4,8 +4,9 @@
     def filter_text(raw: Artifact, settings: FilterSettings, draft: Draft) -> None: ...
 
 The function takes artifacts (or lists of them), literals (settings, numbers, strings) and the draft
-it writes to, all by keyword. Literals and input fingerprints are its identity. It stays an ordinary
-function: tests call `build`, which runs it against a store without Prefect or Ray.
+it writes to, all by keyword. Literals and input fingerprints are its identity; an argument with a
+default may be left out of both. It stays an ordinary function: tests call `build`, which runs it
+against a store without Prefect or Ray.
 """
 
 import inspect
@@ -69,9 +70,12 @@ def specify(
 ) -> Spec:
     """The spec of one stage run: `inputs` are fingerprints by argument name."""
     about = info(function)
-    expected = set(inspect.signature(function).parameters) - {"draft"}
+    parameters = {k: p for k, p in inspect.signature(function).parameters.items() if k != "draft"}
+    needed = {name for name, p in parameters.items() if p.default is p.empty}
     given = set(inputs) | set(literals)
-    assert given == expected, f"stage {about.name} takes {sorted(expected)}, got {sorted(given)}"
+    assert needed <= given <= set(parameters), (
+        f"stage {about.name} takes {sorted(parameters)}, got {sorted(given)}"
+    )
     settings = {key: _identity(about, key, value) for key, value in literals.items()}
     return Spec(about.name, about.version, recipe, settings, inputs, label)
 

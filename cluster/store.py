@@ -176,7 +176,14 @@ class Store:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         scratch.mkdir(parents=True, exist_ok=True)
-        draft = Draft(temporary, scratch, spec, placement or Placement(), tracker or NullTracker())
+        draft = Draft(
+            temporary,
+            scratch,
+            spec,
+            placement or Placement(),
+            tracker or NullTracker(),
+            on_progress=on_progress,
+        )
         started = time.monotonic()
         yield draft
         self._commit(draft, final, time.monotonic() - started)

@@ -6,7 +6,10 @@ for any number of workers. Finished blocks lie in the stage's scratch folder: a 
 killed goes on with the others.
 """
 
+import contextlib
+import errno
 import shutil
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from cluster.artifact import Artifact
+from cluster.errors import BadInput
 from cluster.fan_out import fan_out
 from cluster.files import sync, write_atomically
 from cluster.store import Draft
@@ -25,6 +29,7 @@ Item = TypeVar("Item")
 ACCOUNT = "account.json"
 # Below this, starting workers costs more than they save.
 SMALL_BYTES = 96 << 20
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def map_text(
@@ -55,38 +60,98 @@ def sort_blocks(
 ) -> Account:
     """Run `work(item, rows)` for every item; their files go to the draft, their accounts add up.
 
-    `sizes` are bytes of text by item, for progress and to tell whether workers are worth starting.
+    `sizes`, errors and resumption are those of `make_blocks`.
     """
-    done, total, whole = 0, sum(sizes), Account()
-    folder = draft.scratch / "blocks"
-    folder.mkdir(exist_ok=True)
-    at_once = 1 if total < SMALL_BYTES else draft.placement.data_workers
-    numbered = list(enumerate(items))
-    for number, account in enumerate(
-        fan_out(partial(_sort_block, folder, work), numbered, at_once)
-    ):
-        whole.add(account)
-        done += sizes[number]
-        draft.progress(done, max(1, total), "bytes")
-    for path in sorted(folder.glob("[!.]*/*.parquet")):
-        (draft.path / path.name).hardlink_to(path)
+    whole = Account()
+    for folder in make_blocks(draft, items, partial(_sort_item, work), sizes):
+        whole.add(Account.model_validate_json((folder / ACCOUNT).read_text()))
+    with _full_disk_named(draft.path):
+        for path in sorted(_folder(draft).glob("[!.]*/*.parquet")):
+            (draft.path / path.name).hardlink_to(path)
     return whole
 
 
-def _sort_block(
-    folder: Path, work: Callable[[Item, Sorter], None], numbered: tuple[int, Item]
-) -> Account:
+def make_blocks(
+    draft: Draft,
+    items: Sequence[Item],
+    write: Callable[[int, Item, Path], None],
+    sizes: Sequence[int],
+) -> Iterator[Path]:
+    """Run `write(number, item, folder)` for every item; the finished folders, in order.
+
+    `sizes` are bytes of text by item, for progress and to tell whether workers are worth starting.
+    A draft has one such pass. An error of `write` is raised as it is, and the finished blocks stay
+    for the next attempt. Raises BadInput when the disk is full.
+    """
+    done, total = 0, max(1, sum(sizes))
+    folder = _folder(draft)
+    folder.mkdir(exist_ok=True)
+    for left in folder.glob(".*"):  # of a worker that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    at_once = 1 if total < SMALL_BYTES else draft.placement.data_workers
+    numbered = list(enumerate(items))
+    draft.progress(0, total, "bytes")
+    for size, path in zip(
+        sizes, fan_out(partial(_make_block, folder, write), numbered, at_once), strict=True
+    ):
+        yield path
+        done += size
+        draft.progress(done, total, "bytes")
+
+
+def forget_blocks(draft: Draft) -> None:
+    """Remove the finished blocks: what they were made from has changed."""
+    shutil.rmtree(_folder(draft), ignore_errors=True)
+
+
+def _folder(draft: Draft) -> Path:
+    return draft.scratch / "blocks"
+
+
+def _make_block(
+    folder: Path, write: Callable[[int, Item, Path], None], numbered: tuple[int, Item]
+) -> Path:
     """One block, unless it was finished before; it appears in the folder complete or not at all."""
     number, item = numbered
-    final, temporary = folder / f"{number:05d}", folder / f".{number:05d}"
-    if (final / ACCOUNT).exists():
-        return Account.model_validate_json((final / ACCOUNT).read_text())
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    with Sorter(temporary, number) as rows:
+    final = folder / f"{number:05d}"
+    if not final.exists():
+        # Ray may start a block again while a worker it has lost is still at it.
+        temporary = folder / f".{final.name}-{uuid.uuid4().hex[:8]}"
+        try:
+            with _full_disk_named(folder):
+                temporary.mkdir()
+                write(number, item, temporary)
+                for path in temporary.iterdir():
+                    sync(path)
+            _publish(temporary, final)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return final
+
+
+def _sort_item(work: Callable[[Item, Sorter], None], number: int, item: Item, folder: Path) -> None:
+    with Sorter(folder, number) as rows:
         work(item, rows)
-    write_atomically(temporary / ACCOUNT, rows.account.model_dump_json())
-    for path in temporary.iterdir():
-        sync(path)
-    temporary.rename(final)
-    return rows.account
+    write_atomically(folder / ACCOUNT, rows.account.model_dump_json())
+
+
+def _publish(temporary: Path, final: Path) -> None:
+    try:
+        temporary.rename(final)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another attempt was first
+            raise
+    sync(final.parent)
+
+
+@contextlib.contextmanager
+def _full_disk_named(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        raise BadInput(
+            f"no space left for {folder}: {error}. Free some and run again: the blocks that are "
+            "finished are kept"
+        ) from error

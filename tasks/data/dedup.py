@@ -1,25 +1,25 @@
 """Stage `dedup`: of documents that are the same, or nearly, one is kept.
 
-Exact: the first in order stays. Near: the longest stays, whatever the order.
+Of each group the document with the lowest source label stays, and of one source that with the
+lowest SHA-256 of its text (equal ones: the lowest id); documents of earlier artifacts come first.
+The outcome so depends neither on the order of the input nor on the number of workers.
 """
 
-import itertools
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from cluster.artifact import Artifact
+from cluster.errors import BadInput
 from cluster.settings import Settings
-from cluster.stage import stage
-from cluster.store import Draft
+from cluster.stage import info, stage
+from cluster.store import Draft, Store
 
 if TYPE_CHECKING:
-    from tasks.data.deduplication.fuzzy import Clusters
-    from tasks.data.ledger import Sorter
+    from tasks.data.deduplication.search import Found
 
-EXACT, NEAR = "exact_duplicate", "near_duplicate"
+SAMPLE_LINES = 5
+CURVE = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 
 
 class DedupSettings(Settings):
@@ -30,85 +30,105 @@ class DedupSettings(Settings):
     threshold: float = Field(0.8, gt=0, le=1, description="Jaccard similarity of near duplicates")
     bands: int = Field(14, ge=1, le=256, description="LSH bands; more find more and cost more")
     rows: int = Field(8, ge=1, le=64, description="MinHash values per band; fewer find less alike")
-
-
-@stage(version=1)
-def dedup(text: Artifact, settings: DedupSettings, draft: Draft) -> None:
-    """Remove exact duplicates, then near duplicates of what is left."""
-    import pyarrow.parquet as pq
-
-    from tasks.data.blocks import sort_blocks
-    from tasks.data.deduplication.exact import exact_duplicates
-    from tasks.data.text import PATTERN, read_texts
-
-    def texts() -> Iterator[str]:
-        for number, one in enumerate(read_texts(text)):
-            draft.progress(number, text.manifest.rows or 0, "rows")
-            yield one
-
-    removed: dict[int, str] = {}
-    if settings.exact:
-        removed |= _removed(exact_duplicates(texts), EXACT)
-    if settings.fuzzy:
-        found = _near_duplicates(texts, settings, removed)
-        removed |= _removed(found.keepers, NEAR)
-        draft.facts["near"] = _describe(text, found)
-    paths = text.files(PATTERN)
-    starts = itertools.accumulate((pq.read_metadata(p).num_rows for p in paths), initial=0)
-    work = [
-        (path, {n - start: reason for n, reason in removed.items() if n >= start})
-        for path, start in zip(paths, starts, strict=False)
-    ]
-    account = sort_blocks(draft, work, _sort, [path.stat().st_size for path in paths])
-    account.close(draft)
-
-
-def _sort(work: tuple[Path, dict[int, str]], rows: "Sorter") -> None:
-    from tasks.data.text import file_batches
-
-    path, removed = work
-    start = 0
-    for batch in file_batches(path):
-        rows.split(batch, [removed.get(start + i) for i in range(batch.num_rows)])
-        start += batch.num_rows
-
-
-def _removed(keepers: list[int], reason: str) -> dict[int, str]:
-    return {number: reason for number, keeper in enumerate(keepers) if keeper != number}
-
-
-def _near_duplicates(
-    texts: Callable[[], Iterator[str]], settings: DedupSettings, gone: dict[int, str]
-) -> "Clusters":
-    from tasks.data.deduplication.fuzzy import LshSettings, near_duplicates
-
-    return near_duplicates(
-        texts, LshSettings(settings.threshold, settings.bands, settings.rows), gone
+    lines: bool = Field(
+        False, description="cut lines that an earlier document of what is kept has as well"
+    )
+    line_words: int = Field(8, ge=1, description="shorter lines stay, however often they are there")
+    against: tuple[str, ...] = Field(
+        (), description="earlier `dedup` artifacts, by name or path: what they keep is removed"
     )
 
+    def identity(self) -> dict[str, Any]:
+        """The values, with the earlier artifacts' fingerprints for their names."""
+        prints = sorted(artifact.fingerprint for artifact in earlier_artifacts(self))
+        return self.model_dump(mode="json") | {"against": prints}
 
-def _describe(text: Artifact, found: "Clusters") -> dict[str, Any]:
-    return {
-        "clusters": found.clusters,
-        "largest_cluster": found.largest,
-        "candidates": found.candidates,
-        "pairs_checked": found.pairs_checked,
-        "pairs_linked": found.pairs_linked,
-        "pairs_skipped": found.pairs_skipped,
-        "examples": _examples(text, found),
+
+def earlier_artifacts(settings: DedupSettings) -> list[Artifact]:
+    """The artifacts to deduplicate against, in the order of their fingerprints.
+
+    Raises BadInput for one that is missing, no `dedup` artifact, or made with another LSH.
+    """
+    found = {artifact.fingerprint: artifact for artifact in map(_earlier, settings.against)}
+    for artifact in found.values():
+        theirs = artifact.manifest.settings["settings"]
+        for key in ("fuzzy", "bands", "rows") if settings.fuzzy else ():
+            if theirs.get(key) != getattr(settings, key):
+                raise BadInput(
+                    f"dedup.against: {artifact.name} was made with {key} {theirs.get(key)}, this "
+                    f"run has {getattr(settings, key)}; their indexes cannot be compared. Set "
+                    f"dedup.{key} to {theirs.get(key)}, or build {artifact.name} again"
+                )
+    return [found[key] for key in sorted(found)]
+
+
+def _earlier(name: str) -> Artifact:
+    try:
+        artifact = Store().get(name)
+    except BadInput as error:
+        raise BadInput(f"dedup.against: {error}") from error
+    about = artifact.manifest
+    if about.stage != "dedup" or about.version != info(dedup).version:
+        raise BadInput(
+            f"dedup.against: {artifact.name} has no index that this version reads; name the "
+            "artifact of a `dedup` stage, built again if it is older"
+        )
+    return artifact
+
+
+@stage(version=2)
+def dedup(text: Artifact, settings: DedupSettings, draft: Draft) -> None:
+    """Remove exact duplicates, then near duplicates of what is left, then repeated lines.
+
+    The artifact holds an index of what it keeps, for `against`. Raises BadInput when an earlier
+    artifact changed or the disk is full.
+    """
+    from tasks.data.deduplication.minhash import Family
+    from tasks.data.deduplication.sorting import deduplicate
+    from tasks.data.deduplication.verdicts import Rule
+
+    earlier = earlier_artifacts(settings)
+    if settings.identity() != draft.spec.settings["settings"]:
+        raise BadInput("dedup.against: an artifact was replaced meanwhile; run again")
+    family = Family(settings.bands, settings.rows)
+    threshold = settings.threshold if settings.fuzzy else None
+    rule = Rule(settings.exact, threshold, family, draft.scratch)
+    line_words = settings.line_words if settings.lines else None
+    found, account = deduplicate(draft, text, earlier, rule, line_words)
+    draft.facts["near"] = _describe_near(settings, found)
+    draft.facts["against"] = _describe_earlier(found, earlier)
+    if settings.lines:
+        counts = {name: account.counts[name] for name in ("lines", "documents", "bytes")}
+        draft.facts["lines"] = counts | {"samples": account.notes[:SAMPLE_LINES]}
+
+
+def _describe_near(settings: DedupSettings, found: "Found") -> dict[str, Any]:
+    """Clusters and pairs, and how likely LSH finds what."""
+    from dataclasses import asdict
+
+    import numpy as np
+
+    from tasks.data.deduplication.minhash import Family
+
+    facts = asdict(found.facts)
+    expected, linked = facts.pop("expected_links"), facts["pairs_linked"]
+    chances = Family(settings.bands, settings.rows).chances(np.array(CURVE))
+    return facts | {
+        "bands": settings.bands,
+        "rows": settings.rows,
+        "threshold": settings.threshold,
+        "curve": [[s, round(p, 4)] for s, p in zip(CURVE, chances.tolist(), strict=True)],
+        "estimated_recall": round(linked / expected, 4) if linked else None,
     }
 
 
-def _examples(text: Artifact, found: "Clusters") -> list[dict[str, Any]]:
-    """A few linked pairs by id, with their similarity."""
-    from tasks.data.text import read_batches
-
-    shown = {number for a, b, _ in found.examples for number in (a, b)}
-    ids: dict[int, str] = {}
+def _describe_earlier(found: "Found", earlier: list[Artifact]) -> list[dict[str, Any]]:
+    """How many documents each earlier artifact has, and how many duplicates of them went."""
+    described = []
     start = 0
-    for batch in read_batches(text, ["id"]):
-        ids |= {
-            n: batch["id"][n - start].as_py() for n in shown if start <= n < start + batch.num_rows
-        }
-        start += batch.num_rows
-    return [{"a": ids[a], "b": ids[b], "jaccard": s} for a, b, s in found.examples]
+    for artifact in earlier:
+        end = start + (artifact.manifest.rows or 0)
+        removed = int(((found.keepers >= start) & (found.keepers < end)).sum())
+        described.append({"name": artifact.name, "rows": end - start, "removed": removed})
+        start = end
+    return described

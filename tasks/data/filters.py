@@ -1,8 +1,15 @@
-"""Stage `filter`: documents that break a rule are set aside, with the rule's name as the reason."""
+"""Stage `filter`: documents that break a rule are set aside, with the rule's name as the reason.
 
-from collections.abc import Iterator, Mapping
+The rules' native passes come first; on what they keep, the filters that know from files and models
+(`filtering.learned`); last, filters of one's own (`filtering.custom`).
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -11,33 +18,51 @@ from cluster.errors import BadInput
 from cluster.settings import Settings, nearest
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.data.filtering.rules import PRESETS, RULES, reason_against
+from tasks.data.filtering import custom
+from tasks.data.filtering.rules import LINE_RULES, PRESETS, RULES
+from tasks.data.filtering.settings import (
+    BadWordSettings,
+    LanguageSettings,
+    PerplexitySettings,
+    QualitySettings,
+)
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from tasks.data.ledger import Sorter
 
-ERROR = "error:"
+LEARNED = ("bad_words", "perplexity", "quality", "languages")
+TAKEN = "line:"
 
 
 class FilterSettings(Settings):
-    """A preset of rules, and changes to it."""
+    """A preset of rules, changes to it, and further filters."""
 
     preset: Literal["basic", "code", "web"] = "basic"
     limits: dict[str, float | None] = Field(
         {}, description="limits by rule: changes one of the preset, adds a rule, null drops one"
     )
+    bad_words: BadWordSettings | None = None
+    perplexity: PerplexitySettings | None = None
+    quality: QualitySettings | None = None
+    languages: LanguageSettings | None = None
+    custom: tuple[str, ...] = Field(
+        (), description="functions of your own, each as my_filters.py:my_function"
+    )
+    custom_seconds: float = Field(
+        10, gt=0, description="seconds that a function of your own may take for a document"
+    )
     max_bad_rate: float = Field(
-        0.01, ge=0, le=1, description="largest share of documents a rule may fail on with an error"
+        0.01, ge=0, le=1, description="largest share of documents a filter may fail on"
     )
 
     @field_validator("limits")
     @classmethod
     def _known(cls, limits: dict[str, float | None]) -> dict[str, float | None]:
         for name in limits:
-            if name not in RULES:
-                raise ValueError(f"unknown rule '{name}': {nearest(name, RULES)}")
+            if name not in RULES and name not in LINE_RULES:
+                raise ValueError(f"unknown rule '{name}': {nearest(name, [*RULES, *LINE_RULES])}")
         return limits
 
     @property
@@ -46,42 +71,81 @@ class FilterSettings(Settings):
         merged = PRESETS[self.preset] | self.limits
         return {name: limit for name, limit in merged.items() if limit is not None}
 
+    def identity(self) -> dict[str, Any]:
+        """The values, with the content of files in the place of their paths."""
+        learned = {name: section.identity() for name in LEARNED if (section := getattr(self, name))}
+        functions = [custom.find(entry).identity for entry in self.custom]
+        return self.model_dump(mode="json") | learned | {"custom": functions}
 
-@stage(version=1, name="filter")
+
+@stage(version=2, name="filter")
 def filter_text(raw: Artifact, settings: FilterSettings, draft: Draft) -> None:
     """Keep the documents that keep every rule.
 
-    Raises BadInput when none is left, or rules raise on more than `max_bad_rate` of them.
+    Raises BadInput when none is left, or filters fail on more than `max_bad_rate` of them: raise an
+    error, or take longer than they may.
     """
     from tasks.data.blocks import map_text
+    from tasks.data.filtering import learned
 
-    limits = settings.rules
-    account = map_text(raw, draft, partial(_filter_block, limits))
-    counts = ", ".join(f"{reason} {n}" for reason, n in account.reasons.most_common())
-    failed = sum(n for reason, n in account.reasons.items() if reason.startswith(ERROR))
-    if failed > settings.max_bad_rate * account.rows_in:
-        raise BadInput(
-            f"filter rules raised on {failed} of {account.rows_in} documents, more than "
-            f"max_bad_rate {settings.max_bad_rate:g} allows: {counts}"
-        )
+    functions = [custom.find(entry) for entry in settings.custom]
+    if [f.identity for f in functions] != draft.spec.settings["settings"]["custom"]:
+        raise BadInput("a file of filters.custom changed since the run was planned; run again")
+    for function in functions:
+        with custom.Runner(function, settings.custom_seconds):
+            pass  # fails here and now when it cannot be imported
+    folder = draft.scratch / "learned"
+    folder.mkdir(exist_ok=True)
+    facts = learned.prepare(settings, folder)
+    total = raw.manifest.rows or 0
+    account = map_text(raw, draft, partial(_filter_block, settings, folder, functions, total))
+    _check_bad(account.reasons, total, settings.max_bad_rate)
     if not account.rows_out:
         raise BadInput(
-            f"0 of {account.rows_in} rows left after filter '{settings.preset}': {counts}. "
-            "Choose another preset or change `filters.limits`"
+            f"0 of {account.rows_in} rows left after filter '{settings.preset}': "
+            f"{_counts(account.reasons)}. Choose another preset, change `filters.limits`, or see "
+            "that `text` of each source names the field that holds the text"
         )
-    draft.facts["limits"] = limits
+    taken = {name: account.counts[TAKEN + name] for name in LINE_RULES}
+    draft.facts["limits"] = settings.rules
+    draft.facts["lines_removed"] = {name: n for name, n in taken.items() if n}
+    draft.facts |= facts
 
 
 def _filter_block(
-    limits: Mapping[str, float], batches: "Iterator[RecordBatch]", rows: "Sorter"
+    settings: FilterSettings,
+    folder: Path,
+    functions: list[custom.CustomFilter],
+    total: int,
+    batches: "Iterator[RecordBatch]",
+    rows: "Sorter",
 ) -> None:
-    for batch in batches:
-        rows.split(batch, [verdict(t, limits) for t in batch.column("text").to_pylist()])
+    """Filter the rows of one block; `folder` has what was learned, `total` is of all blocks."""
+    from tasks.data.filtering import learned
+    from tasks.data.filtering.verdicts import judge
+
+    with ExitStack() as stack:
+        further = learned.filters(settings, folder)
+        for function in functions:
+            further.append(stack.enter_context(custom.Runner(function, settings.custom_seconds)))
+        for batch in batches:
+            verdicts = judge(batch.column("text"), settings.rules, further)
+            at = batch.schema.get_field_index("text")
+            kept = batch.set_column(at, batch.schema.field(at), verdicts.texts)
+            rows.split(kept, verdicts.reasons)
+            rows.account.counts.update({TAKEN + rule: n for rule, n in verdicts.lines.items()})
+            _check_bad(rows.account.reasons, total, settings.max_bad_rate)
 
 
-def verdict(text: str, limits: Mapping[str, float]) -> str | None:
-    """The reason to reject a text, or None; a rule that raises is a reason too."""
-    try:
-        return reason_against(text, limits)
-    except Exception as error:
-        return f"{ERROR}{type(error).__name__}"
+def _check_bad(reasons: Counter[str], total: int, max_bad_rate: float) -> None:
+    """Within a block too: a filter that hangs on every document is not waited for."""
+    failed = {r: n for r, n in reasons.items() if r == custom.TIMEOUT or r.startswith(custom.ERROR)}
+    if sum(failed.values()) > max_bad_rate * total:
+        raise BadInput(
+            f"filters failed on {sum(failed.values())} of {total} documents, more than "
+            f"max_bad_rate {max_bad_rate:g} allows: {_counts(Counter(failed))}"
+        )
+
+
+def _counts(reasons: Counter[str]) -> str:
+    return ", ".join(f"{reason} {n}" for reason, n in reasons.most_common())

@@ -94,16 +94,17 @@ class Sorter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._writer.close()
-        self._flush()
-        self._rejects.close()
-        self.account.rows_out = self._writer.rows
+        if kind is None:
+            self._writer.close()
+            self._flush()
+            self._rejects.close()
+            self.account.rows_out = self._writer.rows
 
     def keep(self, batch: pa.RecordBatch) -> None:
         """Pass rows on."""
         self._writer.write(batch)
-        if batch.num_rows and len(self.account.kept) < SAMPLES:
-            id, origin, text = (batch[c][0].as_py() for c in ("id", "origin", "text"))
+        for row in range(min(batch.num_rows, SAMPLES - len(self.account.kept))):
+            id, origin, text = (batch[c][row].as_py() for c in ("id", "origin", "text"))
             self.account.kept.append(_sample(id, origin, text))
 
     def reject(self, id: str, origin: str, reason: str, text: str) -> None:

@@ -13,13 +13,15 @@ from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.data.reading import hashes
-from tasks.data.reading.sources import Source, SourceSettings, resolve
+from tasks.data.reading.sources import Source, SourceSettings, in_order, resolve
 
 if TYPE_CHECKING:
     from tasks.data.ledger import Account
 
 LISTED_FILES = 50
 SHOWN_PLACES = 3
+# From this much text on, compiled passes are worth their start.
+NATIVE_BYTES = 64 << 20
 
 
 class ReadSettings(Settings):
@@ -32,37 +34,46 @@ class ReadSettings(Settings):
 
 
 def read_identity(settings: ReadSettings) -> dict[str, Any]:
-    """What `read` depends on: per source its label, content, field names and license."""
-    sources = resolve(settings.sources)
-    contents = hashes.content_hashes(sources)
+    """What `read` depends on: per source its label, content and field names, in a fixed order."""
     return {
         "sources": [
-            {"label": source.label, "content": content}
-            | source.settings.model_dump(include={"text", "id", "license"})
-            for source, content in zip(sources, contents, strict=True)
+            {"name": source.label, "content": content}
+            | source.settings.model_dump(exclude={"path", "weight", "max_epochs"})
+            for source, content in _sources(settings)
         ],
         "max_bad_rate": settings.max_bad_rate,
     }
 
 
-@stage(version=2, identity=read_identity)
+@stage(version=3, identity=read_identity)
 def read(settings: ReadSettings, draft: Draft) -> None:
     """Read all sources into text blocks, sorted by label and content, whatever their order.
 
     Raises BadInput when a file is damaged, a field does not exist, no row is left, more than
-    `max_bad_rate` of the rows are malformed, or a file changes meanwhile.
+    `max_bad_rate` of the rows are malformed, a source has another number of rows than it says, or a
+    file changes meanwhile.
     """
-    from tasks.data.blocks import sort_blocks
+    from tasks.data.blocks import forget_blocks, sort_blocks
     from tasks.data.reading.intake import Block, blocks, read_block
 
-    sources = resolve(settings.sources)
-    work: list[Block] = [block for source in sources for block in blocks(source)]
+    sources = [source for source, _ in _sources(settings)]
+    native = sum(f.text_bytes for source in sources for f in source.files) >= NATIVE_BYTES
+    work: list[Block] = [block for source in sources for block in blocks(source, native)]
     account = sort_blocks(draft, work, read_block, [block.size for block in work])
     account.close(draft)
     _check_rate(account, settings.max_bad_rate)
     if read_identity(settings) != draft.spec.settings["settings"]:
+        forget_blocks(draft)
         raise BadInput("a source changed while it was read; run again when nothing writes to it")
     draft.facts["sources"] = [_describe(source, account) for source in sources]
+    for source, facts in zip(sources, draft.facts["sources"], strict=True):
+        _check_rows(source, facts["rows"] + facts["rejected"])
+
+
+def _sources(settings: ReadSettings) -> list[tuple[Source, str]]:
+    """The sources with their content hashes, in the order they are read."""
+    sources = resolve(settings.sources)
+    return in_order(sources, hashes.content_hashes(sources))
 
 
 def _describe(source: Source, account: "Account") -> dict[str, Any]:
@@ -75,10 +86,11 @@ def _describe(source: Source, account: "Account") -> dict[str, Any]:
         "path": source.settings.path,
         "licenses": dict(licenses.most_common()),
         "rows": licenses.total(),
+        "rejected": sum(note["rejected"] for note in notes),
         "bad_rows": sum(note["bad"] for note in notes),
         "renamed_ids": sum(note["renamed"] for note in notes),
         "files": len(source.files),
-        "ignored_files": source.ignored,
+        "ignored_files": source.ignored + sum(note["ignored"] for note in notes),
         "bytes": sum(file.size for file in source.files),
         "first_files": [file.name for file in source.files[:LISTED_FILES]],
     }
@@ -96,3 +108,13 @@ def _check_rate(account: "Account", max_bad_rate: float) -> None:
         )
     if not account.rows_out:
         raise BadInput(f"0 of {account.rows_in} rows are usable: {counts or 'no rows at all'}")
+
+
+def _check_rows(source: Source, found: int) -> None:
+    """A file cut between two compressed members looks whole; only its number of rows tells."""
+    expected = source.settings.rows
+    if expected not in (None, found):
+        raise BadInput(
+            f"source '{source.settings.path}' has {found} rows, its recipe says {expected}; "
+            "fetch it again, or correct `rows:` in the source"
+        )

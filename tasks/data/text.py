@@ -1,9 +1,9 @@
-"""Text artifacts: Parquet files `text-00000-000.parquet`, ... in row order, with page checksums.
+"""Text artifacts: Parquet files `text-00000-00000.parquet`, ... in row order, with page checksums.
 
 Each file is a block: about 32 MiB of text, the unit that one worker takes at a time.
 
 Columns: `id` (unique), `text`, `source` (label), `origin` (file below the source's root, and line
-or row), `license` (nullable).
+or row), `license` and `label` (the class a source gives its rows; both nullable).
 """
 
 from collections.abc import Iterator
@@ -23,6 +23,7 @@ TEXT_SCHEMA = pa.schema(
         pa.field("source", pa.string(), nullable=False),
         pa.field("origin", pa.string(), nullable=False),
         pa.field("license", pa.string()),
+        pa.field("label", pa.string()),
     ]
 )
 PATTERN = "text-*.parquet"
@@ -57,8 +58,10 @@ class TextWriter:
         self.close()
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Append rows that have the columns of `TEXT_SCHEMA`, in any order."""
+        """Append rows that have the columns of `TEXT_SCHEMA` in any order, but for `label`."""
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        if "label" not in table.column_names:
+            table = table.append_column("label", pa.nulls(table.num_rows, pa.string()))
         table = table.select(TEXT_SCHEMA.names).cast(TEXT_SCHEMA)
         self.rows += table.num_rows
         self._pending.append(table)
@@ -75,7 +78,7 @@ class TextWriter:
     def _flush(self) -> None:
         table = pa.concat_tables([TEXT_SCHEMA.empty_table(), *self._pending])
         if self._writer is None:
-            path = self.folder / f"{self.stem}-{self._files:03d}.parquet"
+            path = self.folder / f"{self.stem}-{self._files:05d}.parquet"
             self._writer = parquet_writer(path, TEXT_SCHEMA)
             self._files += 1
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
@@ -97,7 +100,7 @@ def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
         schema,
         compression="zstd",
         write_page_checksum=True,
-        use_dictionary=["source", "license"] if "source" in schema.names else False,
+        use_dictionary=["source", "license", "label"] if "source" in schema.names else False,
         write_statistics=False,
     )
 

@@ -1,131 +1,191 @@
+import hashlib
 import itertools
+import json
 import random
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import zstandard
 
-from cluster.stage import build
+from cluster.artifact import Artifact
+from cluster.errors import BadInput
+from cluster.stage import build, specify
 from tasks.data.dedup import DedupSettings, dedup
-from tasks.data.deduplication import exact as exact_dedup
-from tasks.data.deduplication.exact import exact_duplicates, normalise
-from tasks.data.deduplication.fuzzy import LshSettings, jaccard, near_duplicates, shingles
-from tasks.data.text import read_table
+from tasks.data.deduplication import candidates, phases, sets, sketches
+from tasks.data.deduplication.phases import load
+from tasks.data.text import PATTERN, read_table
+from tests.data.deduplication.documents import document, edited
 
-WORDS = [f"word{i}" for i in range(500)]
-
-
-def document(seed, length=200):
-    rng = random.Random(seed)
-    return " ".join(rng.choice(WORDS) for _ in range(length))
+WEB = Path(__file__).parents[2] / "../shared/data/web"
 
 
-def edited(text, changes, seed=0):
-    rng, words = random.Random(seed), text.split()
-    for _ in range(changes):
-        words[rng.randrange(len(words))] = f"new{rng.randrange(10**6)}"
-    return " ".join(words)
+@pytest.fixture
+def run(store):
+    """Deduplicate an artifact."""
+
+    def call(artifact, force=False, **settings):
+        return build(dedup, store, text=artifact, settings=DedupSettings(**settings), force=force)
+
+    return call
 
 
-def find(texts, **settings):
-    return near_duplicates(lambda: iter(texts), LshSettings(**settings))
+def texts_of(artifact):
+    return read_table(artifact)["text"].to_pylist()
 
 
-def kept(texts):
-    return {texts[i] for i in find(texts).keepers}
+def ids_of(artifact):
+    return read_table(artifact)["id"].to_pylist()
 
 
-def test_exact_duplicates_ignore_white_space_and_unicode_form():
+def reasons(artifact):
+    return artifact.manifest.ledger.rejects
+
+
+def content(artifact):
+    """What makes two artifacts the same, bit for bit."""
+    return artifact.manifest.files, artifact.manifest.facts, artifact.manifest.ledger
+
+
+def by_hash(texts):
+    return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())
+
+
+def a_bit_of_everything(count=60):
+    base = [document(i) for i in range(count)]
+    return [
+        *base,
+        *(edited(text, 1 + i % 9, seed=i) for i, text in enumerate(base)),
+        *(text.replace(" ", "  ") for text in base[::3]),
+        *("", "...", "  ", "word"),
+    ]
+
+
+def test_exact_duplicates_ignore_white_space_and_unicode_form(run, text_artifact):
     texts = ["a  b\n", "café", "a b", "x", unicodedata.normalize("NFD", "café"), "A b", "x"]
-    assert exact_duplicates(lambda: texts) == [0, 1, 0, 3, 1, 5, 3]
+    out = run(text_artifact(texts), fuzzy=False)
+    first = by_hash([texts[0], texts[2]])[0], by_hash([texts[1], texts[4]])[0]
+    assert sorted(texts_of(out)) == sorted([*first, "x", "A b"])
+    assert reasons(out) == {"exact_duplicate": 3}
 
 
-def test_colliding_hashes_lose_nothing(monkeypatch):
-    monkeypatch.setattr(exact_dedup, "digest", lambda text: bytes([len(text) % 2]))
-    texts = [document(i, 5) for i in range(50)] * 2
-    assert exact_duplicates(lambda: texts) == [*range(50), *range(50)]
+@pytest.mark.parametrize("mask", [0, 1, 255])
+def test_colliding_hashes_lose_nothing(run, text_artifact, monkeypatch, mask):
+    honest = sketches.digests
+    monkeypatch.setattr(sketches, "digests", lambda texts: honest(texts) & np.uint64(mask))
+    texts = [document(i, 5) for i in range(300)] + ["", "..."]
+    out = run(text_artifact(texts * 2), fuzzy=False)
+    assert sorted(texts_of(out)) == sorted(t for t in texts if t)
+    assert reasons(out) == {"exact_duplicate": 301}
 
 
-@given(st.lists(st.text("ab \n", max_size=4), max_size=12))
-def test_exact_keeps_the_first_of_each_class(texts):
-    keepers = exact_duplicates(lambda: texts)
-    for number, keeper in enumerate(keepers):
-        equal = [i for i, t in enumerate(texts) if normalise(t) == normalise(texts[number])]
-        assert keeper == equal[0]
+def test_colliding_band_keys_lose_nothing(run, text_artifact, monkeypatch):
+    texts = text_artifact(a_bit_of_everything())
+    expected = run(texts)
+    honest = sketches.band_keys
+    monkeypatch.setattr(sketches, "band_keys", lambda *a: honest(*a) & np.uint64(7))
+    out = run(texts, force=True)
+    assert set(texts_of(out)) <= set(texts_of(expected))
+    assert out.manifest.facts["near"]["pairs_skipped"] == 0
+    for pair in out.manifest.facts["near"]["examples"]:
+        assert pair["jaccard"] >= 0.8
 
 
-def test_shingles_are_sets_of_five_words_without_case_and_punctuation():
-    assert len(shingles("one two three four five six", 5)) == 2
-    same = shingles("One, two; three -- FOUR five!", 5)
-    assert np.array_equal(same, shingles("one two three four five", 5))
-    assert len(shingles("a b a b a b a b a b", 5)) == 2
-    assert len(shingles("two words", 5)) == 1
-    assert len(shingles("... !!!", 5)) == 0
-    assert len(shingles("机器学习是人工智能", 5)) == 5
-
-
-@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
-def test_jaccard_matches_sets(a, b):
-    arrays = [np.array(sorted(s), np.uint64) for s in (a, b)]
-    expected = len(a & b) / len(a | b) if a | b else 0.0
-    assert jaccard(*arrays) == pytest.approx(expected)
-
-
-def test_the_longest_stays_whatever_the_order():
+def test_the_lowest_source_and_content_stays(run, read_path, tmp_path):
     base = document(1)
-    family = [base, base + " and a little more", edited(base, 1), document(2), document(3)]
+    family = [base, base + " and a little more", edited(base, 1)]
+    others = [document(2), document(3)]
     for order in itertools.permutations(family):
-        assert kept(list(order)) == {family[1], family[3], family[4]}
+        path = tmp_path / "-".join(str(family.index(t)) for t in order) / "same.jsonl"
+        path.parent.mkdir()
+        path.write_text("".join(json.dumps({"text": t}) + "\n" for t in [*order, *others]))
+        out = run(read_path({"path": str(path), "label": "x"}))
+        assert sorted(texts_of(out)) == sorted([by_hash(family)[0], *others])
 
 
-def test_equally_long_ones_keep_the_same_one_in_any_order():
+def test_a_lower_source_label_goes_before_content(run, read_path, tmp_path):
     base = document(1)
-    family = [base + " " + tail for tail in ("aaa", "bbb", "ccc")]
-    assert len({frozenset(kept(list(o))) for o in itertools.permutations(family)}) == 1
+    first, second = by_hash([base, edited(base, 1)])
+    for label, text in (("b", first), ("a", second)):
+        (tmp_path / f"{label}.jsonl").write_text(json.dumps({"text": text}))
+    out = run(read_path(*({"path": str(tmp_path / f"{x}.jsonl"), "label": x} for x in ("b", "a"))))
+    assert texts_of(out) == [second]
 
 
-def test_pairs_below_the_threshold_stay():
+def test_pairs_below_the_threshold_stay(run, text_artifact):
     base = document(1)
     half = " ".join(base.split()[:100] + document(9).split()[:100])
-    assert find([base, half]).keepers == [0, 1]
+    out = run(text_artifact([base, half]))
+    assert out.manifest.rows == 2 and reasons(out) == {}
 
 
-def test_found_pairs_are_those_of_brute_force():
-    texts = [document(i) for i in range(60)]
-    texts += [edited(texts[i], 1 + i % 12, seed=i) for i in range(60)]
-    sets = [shingles(t, 5) for t in texts]
-    alike = [
-        (a, b) for a, b in itertools.combinations(range(120), 2) if jaccard(sets[a], sets[b]) >= 0.8
-    ]
-    found = find(texts)
-    removed = [(k, i) for i, k in enumerate(found.keepers) if k != i]
-    assert {frozenset(p) for p in removed} <= {frozenset(p) for p in alike}
-    assert len(removed) >= 0.9 * len(alike) > 10
+def test_what_is_alike_is_found_and_nothing_else(run, text_artifact):
+    base = [document(i) for i in range(60)]
+    texts = base + [edited(text, 1 + i % 12, seed=i) for i, text in enumerate(base)]
+    shingles = [{tuple(t.split()[i : i + 5]) for i in range(196)} for t in texts]
+    alike = {
+        frozenset((texts[a], texts[b]))
+        for a, b in itertools.combinations(range(120), 2)
+        if len(shingles[a] & shingles[b]) >= 0.8 * len(shingles[a] | shingles[b])
+    }
+    out = run(text_artifact(texts))
+    gone = set(texts) - set(texts_of(out))
+    assert gone <= {text for pair in alike for text in pair}
+    assert len(gone) >= 0.9 * len(alike) > 10
+    near = out.manifest.facts["near"]
+    assert 0.9 <= near["estimated_recall"] <= 1 and near["clusters"] == len(gone)
 
 
-def test_a_giant_cluster_costs_linear_work():
+@pytest.mark.parametrize("rows,pairs", [(100, 5), (1000, 10)])
+def test_all_planted_pairs_are_found_and_no_other(run, read_path, tmp_path, rows, pairs):
+    path = WEB / f"plagiarism_articles_{rows}.train.zst"
+    if not path.exists():
+        pytest.skip(f"needs {path}")
+    with path.open("rb") as file:
+        lines = zstandard.ZstdDecompressor().stream_reader(file).read().decode().splitlines()
+    articles = dict(line.split(" ", 1) for line in lines if line)
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in articles.items())
+    )
+    out = run(read_path({"path": str(tmp_path / "a.jsonl"), "id": "id"}))
+    planted = path.with_name(path.name.replace(".train.zst", ".truth")).read_text().split("\n")
+    truth = [set(line.split()) for line in planted if line.strip()]
+    gone = set(articles) - {name.split("/")[-1] for name in ids_of(out)}
+    assert len(truth) == pairs == len(gone)
+    assert all(len(pair & gone) == 1 for pair in truth)
+
+
+def test_all_texts_equal_leave_one(run, text_artifact):
+    out = run(text_artifact([document(1)] * 3000))
+    assert out.manifest.rows == 1 and reasons(out) == {"exact_duplicate": 2999}
+    out = run(text_artifact([document(1)] * 3000), exact=False)
+    assert out.manifest.rows == 1 and reasons(out) == {"near_duplicate": 2999}
+
+
+def test_one_giant_cluster_costs_linear_work(run, text_artifact):
     base = document(1)
-    texts = [edited(base, 1, seed=i) for i in range(1000)]
-    found = find(texts)
-    assert found.clusters == 1
-    assert found.largest >= 990
-    assert found.pairs_checked < 5 * len(texts)
-    shuffled = random.Random(2).sample(texts, len(texts))
-    again = find(shuffled)
-    assert [shuffled[a] for a, _, _ in again.examples] == [texts[a] for a, _, _ in found.examples]
+    out = run(text_artifact([edited(base, 1, seed=i) for i in range(2000)]))
+    near = out.manifest.facts["near"]
+    assert out.manifest.rows == 1 and near["largest_cluster"] == 2000
+    assert near["pairs_checked"] < 5 * 2000 and near["pairs_skipped"] == 0
 
 
-def test_texts_without_words_are_never_near_duplicates():
-    assert find(["", "...", "!!!", "a", "b"]).keepers == [0, 1, 2, 3, 4]
-    assert find([]).keepers == []
+def test_texts_without_words_are_never_near_duplicates(run, text_artifact):
+    texts = ["...", "!!!", "a", "b", "?"]
+    assert run(text_artifact(texts)).manifest.rows == 5
 
 
-def test_the_stage_balances(store, text_artifact):
+def test_one_document_of_ten_million_characters(run, text_artifact):
+    huge = " ".join(f"w{i}" for i in range(1_300_000))
+    out = run(text_artifact([huge, huge + " end", "small"]))
+    assert out.manifest.rows == 2 and reasons(out) == {"near_duplicate": 1}
+
+
+def test_the_stage_balances(run, text_artifact):
     base, other = document(1), document(2)
     texts = [base, other, base.replace(" ", "  "), edited(base, 1), document(3)]
-    out = build(dedup, store, text=text_artifact(texts), settings=DedupSettings())
+    out = run(text_artifact(texts))
     assert out.manifest.ledger.identity() == {
         "rows_in": 5,
         "rows_out": 3,
@@ -133,31 +193,209 @@ def test_the_stage_balances(store, text_artifact):
     }
     near = out.manifest.facts["near"]
     assert (near["clusters"], near["pairs_linked"], near["pairs_skipped"]) == (1, 1, 0)
-    pair = near["examples"][0]
-    assert {pair["a"], pair["b"]} == {"texts.jsonl:1", "texts.jsonl:4"}
+    (pair,) = near["examples"]
     assert 0.8 <= pair["jaccard"] < 1
-    survivors = read_table(out)["id"].to_pylist()
-    assert survivors[0] == "texts.jsonl:2" or survivors[0] == "texts.jsonl:1"
-    assert survivors[-1] == "texts.jsonl:5"
+    assert pair["text_a"].split() == base.split()[: len(pair["text_a"].split())] or (
+        pair["text_a"][:20] == base[:20]
+    )
+    assert [s for s, _ in near["curve"]][:2] == [0.5, 0.6]
+    assert dict(map(tuple, near["curve"]))[0.8] == pytest.approx(1 - (1 - 0.8**8) ** 14, abs=1e-4)
 
 
 @pytest.mark.parametrize(
     "exact,fuzzy,out", [(True, True, 2), (True, False, 3), (False, True, 2), (False, False, 4)]
 )
-def test_either_part_can_be_left_out(store, text_artifact, exact, fuzzy, out):
+def test_either_part_can_be_left_out(run, text_artifact, exact, fuzzy, out):
     base = document(1)
     artifact = text_artifact([base, base, edited(base, 1), document(2)])
-    settings = DedupSettings(exact=exact, fuzzy=fuzzy)
-    assert build(dedup, store, text=artifact, settings=settings).manifest.rows == out
+    assert run(artifact, exact=exact, fuzzy=fuzzy).manifest.rows == out
 
 
-def test_files_in_another_order_keep_the_same_texts(store, text_artifact):
-    base = [document(i) for i in range(5)]
-    texts = base + [edited(t, 1, seed=i) for i, t in enumerate(base)] + base[:2]
-    shuffled = random.Random(1).sample(texts, len(texts))
-    one, two = (
-        build(dedup, store, text=text_artifact(t, n), settings=DedupSettings())
-        for t, n in ((texts, "a.jsonl"), (shuffled, "b.jsonl"))
+def test_files_in_another_order_give_the_same_bytes(run, read_path, tmp_path):
+    texts = a_bit_of_everything()
+    parts = [texts[k::4] for k in range(4)]
+    paths = []
+    for number, part in enumerate(parts):
+        paths.append(tmp_path / f"{number}.jsonl")
+        paths[-1].write_text("".join(json.dumps({"text": t}) + "\n" for t in part))
+    one = run(read_path(*paths))
+    two = run(read_path(*reversed(paths)), force=True)
+    assert content(one) == content(two)
+
+
+def test_many_small_parcels_and_pieces_change_nothing(run, text_artifact, monkeypatch):
+    artifact = text_artifact(a_bit_of_everything())
+    one = run(artifact)
+    monkeypatch.setattr(candidates, "PARCEL_BYTES", 4000)
+    monkeypatch.setattr(sets, "SETS_BYTES", 4096)
+    monkeypatch.setattr("tasks.data.deduplication.exact.PIECE_BYTES", 3000)
+    monkeypatch.setattr("tasks.data.deduplication.parcels.PIECE_BYTES", 3000)
+    two = run(artifact, force=True)
+    assert one.manifest.files == two.manifest.files and one.manifest.ledger == two.manifest.ledger
+
+
+def test_lines_stay_with_the_first_document_that_has_them(run, text_artifact):
+    notice = "All rights reserved by the author of this page"
+    texts = [
+        f"{document(i, 30)}\n  {notice}\nshort line\n{notice}\n{document(i + 50, 9)}"
+        for i in range(4)
+    ]
+    out = run(text_artifact([*texts, notice, "short line"]), lines=True)
+    found = texts_of(out)
+    assert found[0] == texts[0] and found[-1] == "short line"
+    for before, after in zip(texts[1:], found[1:-1], strict=True):
+        assert after == before.replace(f"  {notice}\n", "").replace(f"{notice}\n", "")
+    assert reasons(out) == {"repeated_lines": 1}
+    facts = out.manifest.facts["lines"]
+    assert (facts["lines"], facts["documents"]) == (6, 3)
+    assert facts["samples"][0]["line"] == notice
+    assert (
+        run(text_artifact(texts), lines=True, line_words=50).manifest.facts["lines"]["lines"] == 0
     )
-    assert set(read_table(one)["text"].to_pylist()) == set(read_table(two)["text"].to_pylist())
-    assert one.manifest.rows == 5
+
+
+def test_lines_in_many_ranges_are_the_same(run, text_artifact, monkeypatch):
+    rng = random.Random(1)
+    lines = [document(i, 9) for i in range(40)]
+    texts = [document(i, 30) + "\n" + "\n".join(rng.sample(lines, 5)) for i in range(100)]
+    artifact = text_artifact(texts)
+    one = run(artifact, lines=True)
+    monkeypatch.setattr("tasks.data.deduplication.lines.RANGE_BYTES", 1000)
+    two = run(artifact, lines=True, force=True)
+    assert content(one) == content(two)
+    found = [line for text in texts_of(one) for line in text.split("\n") if line in lines]
+    assert sorted(found) == sorted({line for text in texts for line in text.split("\n")[1:]})
+
+
+def test_new_text_against_an_earlier_artifact_is_as_both_together(run, text_artifact):
+    texts = a_bit_of_everything()
+    random.Random(3).shuffle(texts)
+    day = [texts[:50], texts[50:90], texts[90:]]
+    artifacts = [text_artifact(t, f"day{i}.jsonl") for i, t in enumerate(day)]
+    first = run(artifacts[0])
+    second = run(artifacts[1], against=(first.name,))
+    third = run(artifacts[2], against=(str(second.path), first.fingerprint[:12]))
+    assert third.manifest.settings["settings"]["against"] == sorted(
+        [first.fingerprint, second.fingerprint]
+    )
+    both = run(text_artifact([*texts_of(first), *texts_of(second), *day[2]], "both.jsonl"))
+    kept = [*texts_of(first), *texts_of(second), *texts_of(third)]
+    # Components are the same; who stays is decided by content there, and by age here.
+    assert len(kept) == both.manifest.rows
+    removed = {a["name"]: a["removed"] for a in third.manifest.facts["against"]}
+    assert set(removed) == {first.name, second.name} and sum(removed.values()) > 0
+
+
+def test_the_index_is_what_was_sketched_of_the_rows_that_stay(run, text_artifact):
+    for settings in ({}, {"lines": True}):
+        out = run(text_artifact(a_bit_of_everything()), **settings)
+        rows = np.concatenate([load(p)["exact"].to_numpy() for p in out.files("index-*.arrow")])
+        text = read_table(out)["text"].combine_chunks()
+        assert rows.tolist() == sketches.sketch(text, None)["exact"].to_pylist()
+
+
+def test_lines_of_an_earlier_artifact_are_known(run, text_artifact):
+    notice = "All rights reserved by the author of this page"
+    first = run(text_artifact([f"{document(1)}\n{notice}"], "a.jsonl"), lines=True)
+    assert texts_of(first) == [f"{document(1)}\n{notice}"]
+    second = run(
+        text_artifact([f"{document(2)}\n{notice}", notice], "b.jsonl"),
+        lines=True,
+        against=(first.name,),
+    )
+    assert texts_of(second) == [f"{document(2)}\n"]
+    assert reasons(second) == {"repeated_lines": 1}
+
+
+def test_identity_is_what_the_earlier_artifact_holds(run, store, text_artifact):
+    first = run(text_artifact(["one", "two"]))
+    prints = {
+        specify(dedup, "r", {"text": "x"}, {"settings": DedupSettings(against=(name,))}).fingerprint
+        for name in (first.name, str(first.path), "dedup", first.fingerprint)
+    }
+    assert len(prints) == 1
+    alone = specify(dedup, "r", {"text": "x"}, {"settings": DedupSettings()}).fingerprint
+    assert alone not in prints
+
+
+def test_an_earlier_artifact_that_does_not_do_is_refused_by_name(run, text_artifact):
+    text = text_artifact(["one", "two"])
+    first = run(text)
+    with pytest.raises(BadInput, match=r"dedup.against: no artifact named 'nothing'"):
+        run(text, against=("nothing",))
+    with pytest.raises(BadInput, match=rf"dedup.against: {text.name} has no index"):
+        run(text, against=(text.name,))
+    with pytest.raises(BadInput, match=rf"{first.name} was made with bands 14, this run has 20"):
+        run(text, against=(first.name,), bands=20)
+
+
+def test_a_changed_or_missing_index_is_refused_by_name(run, text_artifact):
+    text = text_artifact(["one", "two"])
+    first = run(text)
+    index = first.path / "index-00000.arrow"
+    content = index.read_bytes()
+    index.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    with pytest.raises(BadInput, match=r"index-00000.arrow: bytes 0 to .* changed"):
+        run(text, against=(first.name,))
+    index.unlink()
+    with pytest.raises(BadInput, match=r"index-00000.arrow is missing"):
+        run(text, against=(first.name,))
+
+
+def test_a_stage_killed_between_any_two_steps_goes_on(run, store, text_artifact, monkeypatch):
+    """Every file that a phase writes, in turn, is the last before the kill."""
+    artifact = text_artifact(a_bit_of_everything())
+    monkeypatch.setattr(candidates, "PARCEL_BYTES", 20000)
+    clean = run(artifact, lines=True)
+    honest, written = phases.save, []
+
+    class Kill(BaseException):
+        pass
+
+    def save(path, table):
+        if written and written[-1] == "kill":
+            raise Kill
+        honest(path, table)
+        written.append("kill")
+
+    monkeypatch.setattr(phases, "save", save)
+    kills = 0
+    while True:
+        written.clear()
+        try:
+            again = run(artifact, lines=True, force=True)
+            break
+        except Kill:
+            kills += 1
+    assert kills > 6
+    assert content(again) == content(clean)
+    assert not list(store.root.glob("work/*"))
+
+
+def test_a_full_disk_is_named_and_what_is_finished_is_kept(run, text_artifact, monkeypatch):
+    artifact = text_artifact(a_bit_of_everything())
+    clean = run(artifact)
+    honest, full = phases.save, ["packed"]
+
+    def save(path, table):
+        if path.parent.name in full:
+            path.write_bytes(b"half")
+            raise OSError(28, "No space left on device")
+        honest(path, table)
+
+    monkeypatch.setattr(phases, "save", save)
+    with pytest.raises(BadInput, match=r"no space left in .*work/dedup-.*/packed, .* bytes more"):
+        run(artifact, force=True)
+    full.clear()
+    monkeypatch.setattr(sketches, "sketch", None)  # would fail if it were done again
+    assert content(run(artifact, force=True)) == content(clean)
+
+
+def test_damaged_text_is_refused_with_its_file(run, text_artifact):
+    text = text_artifact(a_bit_of_everything())
+    path = text.files(PATTERN)[0]
+    content = bytearray(path.read_bytes())
+    content[300] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=str(path)):
+        run(Artifact.load(text.path))

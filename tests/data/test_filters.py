@@ -1,14 +1,14 @@
+from pathlib import Path
+
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cluster.errors import BadInput
 from cluster.stage import build
-from tasks.data.filtering import rules
-from tasks.data.filtering.repetition import repeated_gram_chars, top_gram_chars
-from tasks.data.filtering.rules import PRESETS, RULES, Shape, reason_against
+from tasks.data.filtering.rules import LINE_RULES, PRESETS, RULES
+from tasks.data.filtering.verdicts import judge
 from tasks.data.filters import FilterSettings, filter_text
 from tasks.data.text import read_table
 
@@ -25,6 +25,10 @@ CODE = "import os\n\n\n" + "\n".join(
 )
 
 
+def reason_against(text, limits):
+    return judge(pa.array([text]), limits).reasons[0]
+
+
 def test_every_preset_keeps_what_it_is_for():
     assert reason_against(PROSE, PRESETS["basic"]) is None
     assert reason_against(PROSE, PRESETS["web"]) is None
@@ -37,24 +41,26 @@ BROKEN = {
     ("basic", "too_short"): "ten chars.",
     ("basic", "unprintable"): PROSE + "\x01\x02\x03\ufffd" * 10,
     ("basic", "few_alphanumerics"): "=-=-=+ " * 40,
-    ("basic", "short_words"): "a b c d " * 40,
+    ("basic", "short_runs"): "a b c d " * 40,
     ("basic", "unbroken_run"): PROSE + "ab" * 5000,
-    ("basic", "repeated_lines"): PROSE + "the same line again and again\n" * 60,
+    ("basic", "repeated_text"): PROSE + "the same line again and again\n" * 60,
     ("code", "generated"): "# This file is auto-generated.\n" + CODE,
     ("code", "long_line"): CODE + "x = " + "'a' + " * 400,
     ("code", "long_lines"): ("value = " + "1234 + " * 20 + "\n") * 4,
     ("code", "encoded_data"): "data = '''" + "QUJD\n" * 1000 + "'''",
+    ("code", "xml"): '<?xml version="1.0"?>\n' + CODE,
     ("web", "few_words"): "Too few words here.",
     ("web", "short_words"): "I am at it. " * 30,
     ("web", "long_words"): "incomprehensibilities notwithstanding " * 30,
-    ("web", "many_symbols"): PROSE + "# " * 30,
+    ("web", "many_hashes"): PROSE + "# " * 30,
+    ("web", "many_ellipses"): PROSE + "so … " * 30,
     ("web", "bullet_lines"): "".join("- " + line + "\n" for line in PROSE.splitlines()),
     ("web", "ellipsis_lines"): PROSE.replace(".\n", "...\n").replace("again...", "again."),
     ("web", "few_alphabetic_words"): PROSE + "1234 5678 " * 30,
     ("web", "few_stop_words"): "Every green river flows under seven bridges. " * 12,
-    ("web", "repeated_line_share"): PROSE + "Oh yes.\n" * 5,
-    ("web", "repeated_paragraph_share"): "\n\n".join([PROSE.replace("\n", " "), *["Oh."] * 2]),
-    ("web", "repeated_line_chars"): PROSE + PROSE.splitlines()[0] + "\n",
+    ("web", "repeated_lines"): PROSE + "Oh yes.\n" * 5,
+    ("web", "repeated_paragraphs"): "\n\n".join([PROSE.replace("\n", " "), *["Oh."] * 2]),
+    ("web", "repeated_line_chars"): PROSE + PROSE.splitlines()[0] + "\n" + PROSE.splitlines()[1],
     ("web", "repeated_5grams"): PROSE.replace("\n", " ") * 2,
     ("web", "top_2gram"): PROSE + "very good " * 40,
     ("web", "lorem_ipsum"): PROSE + "Lorem ipsum dolor.\n",
@@ -62,53 +68,47 @@ BROKEN = {
     ("web", "few_sentences"): PROSE.replace(".", ",").replace("?", ","),
     ("web", "unpunctuated_lines"): PROSE + "Home page contact imprint\nAnd so on\n" * 40,
     ("web", "short_lines"): PROSE + "".join(f"Yes, and so on {i}.\n" for i in range(20)),
+    ("web", "many_newlines"): "So be.\n" * 40,
 }
 
 
 @pytest.mark.parametrize("preset,rule", BROKEN)
 def test_a_broken_rule_gives_its_name(preset, rule):
+    if (preset, rule) == ("web", "few_sentences"):
+        text = " ".join(BROKEN[preset, rule].split())
+    else:
+        text = BROKEN[preset, rule]
     limits = {rule: PRESETS[preset][rule]}
-    assert reason_against(BROKEN[preset, rule], limits) == rule
+    assert reason_against(text, limits) == rule
 
 
-def test_every_rule_of_a_preset_exists_and_every_rule_can_be_measured():
+def test_the_first_rule_broken_is_the_reason():
+    text = "# - " * 20
+    assert reason_against(text, {"few_words": 50, "many_hashes": 0.1}) == "few_words"
+    assert reason_against(text, {"many_hashes": 0.1, "few_words": 50}) == "many_hashes"
+
+
+def test_every_rule_of_a_preset_exists():
     for preset in PRESETS.values():
-        assert set(preset) <= set(RULES)
-    for name, rule in RULES.items():
-        for text in ("", " ", PROSE, "\ud800", "é\x00"):
-            assert rule.measure(Shape(text)) >= 0, name
+        assert set(preset) <= set(RULES) | set(LINE_RULES)
 
 
-@given(st.text(max_size=200))
-def test_shares_match_their_definition(text):
-    shape = Shape(text)
-    dense = [c for c in text if not c.isspace()]
-    alnum = sum(c.isalnum() for c in text)
-    assert rules.alphanumeric_share(shape) == alnum / max(1, len(dense))
-    good = sum((c.isprintable() or c in "\t\n\r\f" or (c > "\x7f" and c.isspace())) for c in text)
-    bad = len(text) - good + text.count("\ufffd")
-    assert rules.unprintable_share(shape) * max(1, len(text)) == pytest.approx(bad if text else 1)
+def test_a_verdict_does_not_depend_on_the_batch():
+    texts = [*BROKEN.values(), PROSE, CODE, "", "一" * 400, "\n\n"]
+    for limits in PRESETS.values():
+        together = judge(pa.array(texts), limits)
+        alone = [judge(pa.array([text]), limits) for text in texts]
+        assert together.reasons == [one.reasons[0] for one in alone]
+        assert together.texts.to_pylist() == [one.texts[0].as_py() for one in alone]
 
 
-def test_repetition_by_hand():
-    words = ["a", "bb", "a", "bb", "a", "bb", "ccc"]
-    assert top_gram_chars(words, 2) == 9  # "a bb", three times three characters
-    assert repeated_gram_chars(words, 2) == 6  # words 3 to 6 lie in pairs seen before
-    assert repeated_gram_chars(words, 3) == 6
-    assert top_gram_chars(["all", "of", "these", "differ"], 2) == 0
-    assert top_gram_chars(["short"], 2) == repeated_gram_chars(["short"], 5) == 0
-
-
-@given(st.lists(st.sampled_from("abc"), max_size=40), st.integers(2, 6))
-def test_repetition_matches_a_plain_loop(words, n):
-    seen, covered = set(), set()
-    for i in range(len(words) - n + 1):
-        gram = tuple(words[i : i + n])
-        if gram in seen:
-            covered.update(range(i, i + n))
-        seen.add(gram)
-    expected = len(covered) if len(words) > n else 0
-    assert repeated_gram_chars(words, n) == expected
+def test_rules_after_line_rules_see_what_is_left():
+    text = PROSE + "Read our privacy policy and { } now.\n"
+    assert reason_against(text, {"curly_bracket": 0, "line_policy": 0}) == "curly_bracket"
+    assert reason_against(text, {"line_policy": 0, "curly_bracket": 0}) is None
+    verdicts = judge(pa.array([text, text + "{"]), {"line_policy": 0, "curly_bracket": 0})
+    assert verdicts.texts.to_pylist() == [PROSE.strip(), text + "{"]  # a reject stays as it was
+    assert verdicts.lines == {"line_policy": 1}
 
 
 def test_the_stage_balances_and_keeps_rejects(store, text_artifact):
@@ -126,35 +126,75 @@ def test_the_stage_balances_and_keeps_rejects(store, text_artifact):
     ]
     samples = out.manifest.facts["samples"]["too_short"]
     assert [s["text"] for s in samples] == ["short", "tiny: <EMAIL>"]
+    assert [s["text"][:20] for s in out.manifest.facts["kept"]] == [PROSE[:20], CODE[:20]]
+
+
+def test_the_web_preset_takes_lines_out(store, text_artifact):
+    artifact = text_artifact([PROSE + "Home\nThis site uses cookies, as all do.\n", "short"])
+    out = build(filter_text, store, raw=artifact, settings=FilterSettings(preset="web"))
+    assert read_table(out)["text"].to_pylist() == [PROSE.strip()]
+    assert out.manifest.facts["lines_removed"] == {"line_unpunctuated": 1, "line_policy": 1}
 
 
 def test_limits_change_add_and_drop_rules(store, text_artifact):
-    settings = FilterSettings(limits={"too_short": 5, "few_stop_words": 2, "short_words": None})
+    settings = FilterSettings(limits={"too_short": 5, "few_stop_words": 2, "short_runs": None})
     assert settings.rules["too_short"] == 5
     assert settings.rules["few_stop_words"] == 2
-    assert "short_words" not in settings.rules
+    assert "short_runs" not in settings.rules
     artifact = text_artifact([PROSE, "no stop word anywhere", "a b"])
     out = build(filter_text, store, raw=artifact, settings=settings)
     assert out.manifest.ledger.rejects == {"few_stop_words": 1, "too_short": 1}
-    with pytest.raises(ValidationError, match="unknown rule 'to_short': did you mean 'too_short'"):
+    with pytest.raises(ValidationError, match=r"unknown rule 'to_short': did you mean 'too_short'"):
         FilterSettings(limits={"to_short": 5})
 
 
 def test_a_filter_that_leaves_nothing_is_an_error(store, text_artifact):
-    with pytest.raises(BadInput, match="0 of 2 rows left after filter 'basic': too_short 2"):
+    with pytest.raises(BadInput, match=r"0 of 2 rows left after filter 'basic': too_short 2.*text"):
         build(filter_text, store, raw=text_artifact(["a", "b"]), settings=FilterSettings())
 
 
-def test_a_rule_that_raises_rejects_one_document(store, text_artifact, monkeypatch):
-    def fragile(shape):
-        if "boom" in shape.text:
-            raise KeyError("boom")
-        return 100.0
+@pytest.fixture
+def custom(tmp_path):
+    """A function of the user's own, as the recipe names it."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import time\n"
+        "def no_mills(text):\n"
+        "    if 'hang' in text: time.sleep(60)\n"
+        "    return 'wheel' if 'wheel' in text else text[1000] * 0 == ''\n"
+    )
+    return f"{path}:no_mills"
 
-    monkeypatch.setitem(RULES, "too_short", RULES["too_short"]._replace(measure=fragile))
-    artifact = text_artifact([PROSE, "boom", CODE])
-    out = build(filter_text, store, raw=artifact, settings=FilterSettings(max_bad_rate=0.5))
-    assert out.manifest.ledger.rejects == {"error:KeyError": 1}
-    assert out.manifest.rows == 2
-    with pytest.raises(BadInput, match=r"raised on 1 of 3 documents, more than max_bad_rate 0\.01"):
-        build(filter_text, store, raw=artifact, settings=FilterSettings())
+
+def test_a_custom_filter_rejects_and_its_errors_are_counted(store, text_artifact, custom):
+    long = "".join(f"def name_{i}(x):\n    return x * {i} + 1\n" for i in range(60))
+    artifact = text_artifact([PROSE, long, "hang" * 20, CODE[:80]])
+    settings = FilterSettings(custom=(custom,), custom_seconds=2, max_bad_rate=0.5)
+    out = build(filter_text, store, raw=artifact, settings=settings)
+    assert out.manifest.ledger.rejects == {
+        "no_mills:wheel": 1, "timeout": 1, "error:IndexError": 1
+    }  # fmt: skip
+    assert read_table(out)["text"].to_pylist() == [long]
+    with pytest.raises(
+        BadInput, match=r"filters failed on \d of 4 documents, more than max_bad_rate"
+    ):
+        strict = FilterSettings(custom=(custom,), custom_seconds=2)
+        build(filter_text, store, raw=artifact, settings=strict)
+
+
+def test_a_changed_custom_filter_is_another_filter(custom):
+    path = Path(custom.rpartition(":")[0])
+    before = FilterSettings(custom=(custom,)).identity()
+    path.write_text(path.read_text() + "# changed\n")
+    after = FilterSettings(custom=(custom,)).identity()
+    assert before["custom"] != after["custom"]
+    assert str(path) not in str(before)
+
+
+def test_changed_limits_are_a_new_artifact_and_the_same_ones_are_found(store, text_artifact):
+    raw = text_artifact([PROSE, CODE, "short"])
+    first = build(filter_text, store, raw=raw, settings=FilterSettings())
+    again = build(filter_text, store, raw=raw, settings=FilterSettings(), force=True)
+    other = build(filter_text, store, raw=raw, settings=FilterSettings(limits={"too_short": 60}))
+    assert first.fingerprint == again.fingerprint != other.fingerprint
+    assert first.manifest.files == again.manifest.files

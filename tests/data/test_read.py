@@ -1,4 +1,5 @@
 import gzip
+import itertools
 import json
 import os
 import sysconfig
@@ -10,11 +11,12 @@ import pytest
 import zstandard
 
 from cluster.errors import BadInput
-from cluster.stage import specify
+from cluster.stage import build, specify
 from tasks.data.read import ReadSettings, read
+from tasks.data.reading.hashes import content_hashes
 from tasks.data.reading.intake import Intake
 from tasks.data.reading.licenses import corpus_licenses
-from tasks.data.reading.sources import SourceSettings, python_files, resolve
+from tasks.data.reading.sources import Source, SourceSettings, in_order, python_files, resolve
 from tasks.data.text import read_table
 
 
@@ -30,8 +32,8 @@ def texts(artifact):
     return read_table(artifact)["text"].to_pylist()
 
 
-def rejects(artifact):
-    table = pq.read_table(artifact.file("rejects-00000.parquet"))
+def rejects(artifact, block=0):
+    table = pq.read_table(artifact.file(f"rejects-{block:05d}.parquet"))
     return [(r["origin"], r["reason"]) for r in table.to_pylist()]
 
 
@@ -117,6 +119,7 @@ BAD_LINES = {
     b'{"text": ""}': "empty_text",
     b'{"text": " \\n"}': "empty_text",
     b'{"text": "a", "text": "b"}': "duplicate_key",
+    b'{"text": "a", "score": NaN}': "not_a_number",
     b"[" * 100_000 + b"]" * 100_000: "nested_too_deep",
 }
 
@@ -137,17 +140,15 @@ def test_a_bad_line_is_set_aside_with_reason_and_place(tmp_path, read_path, line
 
 
 def test_a_line_over_the_cap_is_set_aside(tmp_path, read_path, monkeypatch):
-    monkeypatch.setattr("tasks.data.reading.records.MAX_ROW_BYTES", 300_000)
+    monkeypatch.setattr("tasks.data.reading.rows.MAX_ROW_BYTES", 300_000)
     long = json.dumps({"text": "x" * 1_000_000}).encode() + b"\n"
     (tmp_path / "a.jsonl").write_bytes(lines(rows(2)) + long + lines(rows(3)))
     artifact = read_path(tmp_path / "a.jsonl", max_bad_rate=0.5)
     assert rejects(artifact) == [("a.jsonl:3", "line_too_long")]
     assert artifact.manifest.rows == 5
     (tmp_path / "b.txt").write_text("x" * 1_000_000)
-    assert rejects(read_path(tmp_path / "b.txt", tmp_path / "a.jsonl", max_bad_rate=0.5))[0] == (
-        "b.txt",
-        "too_large",
-    )
+    both = read_path(tmp_path / "b.txt", tmp_path / "a.jsonl", max_bad_rate=0.5)
+    assert rejects(both, block=1) == [("b.txt", "too_large")]
 
 
 def test_invalid_utf8_inside_parquet_is_set_aside(tmp_path, read_path):
@@ -283,7 +284,7 @@ def test_ids_are_unique_and_stable(tmp_path, read_path):
     assert read_table(by_field)["id"].to_pylist() == [
         "a.jsonl/r0",
         "a.jsonl/r1",
-        "a.jsonl/r0@a.jsonl:3",
+        "a.jsonl/r0@3",
     ]
     assert by_field.manifest.facts["sources"][0]["renamed_ids"] == 1
 
@@ -392,8 +393,188 @@ def test_packages_carry_their_own_license():
 
 
 def test_labels_are_unique(tmp_path, store):
-    for folder in ("x/a", "y/a", "a-2"):
+    folders = ("x/a", "y/a", "a-2")
+    for folder in folders:
         (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "t.txt").write_text("text")
-    sources = tuple(SourceSettings(path=str(tmp_path / f)) for f in ("x/a", "y/a", "a-2"))
-    assert [source.label for source in resolve(sources)] == ["a", "a-2", "a-2-2"]
+        (tmp_path / folder / "t.txt").write_text(f"text of {folder}")
+    found = set()
+    for order in itertools.permutations(folders):
+        sources = resolve(tuple(SourceSettings(path=str(tmp_path / f)) for f in order))
+        pairs = in_order(sources, content_hashes(sources))
+        assert [source.label for source, _ in pairs] == ["a", "a-2", "a-2-2"]
+        found.add(tuple(content for _, content in pairs))
+    assert len(found) == 1
+
+
+def test_labels_of_which_one_continues_the_other_are_told_apart():
+    settings = SourceSettings(path="x")
+    sources = [Source(settings, label, ()) for label in ("org/name", "org")]
+    labels = [source.label for source, _ in in_order(sources, ["", ""])]
+    assert labels == ["org", "org-name"]
+
+
+def files_of(artifact):
+    return {path.name: path.read_bytes() for path in sorted(artifact.path.glob("*.parquet"))}
+
+
+def test_sources_in_any_order_give_the_same_artifact_bit_for_bit(tmp_path, store):
+    for number, folder in enumerate(("x", "y", "z")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.jsonl").write_bytes(lines(rows(3 + number)))
+    made = set()
+    for order in itertools.permutations("xyz"):
+        sources = tuple({"path": str(tmp_path / f / "a.jsonl"), "id": "id"} for f in order)
+        built = build(read, store, settings=ReadSettings(sources=sources), force=True)
+        made.add((built.fingerprint, tuple(files_of(built).items())))
+    assert len(made) == 1
+    ids = read_table(built)["id"].to_pylist()
+    assert len(set(ids)) == 12
+
+
+def test_the_order_of_files_in_a_folder_is_by_name(tmp_path, read_path, monkeypatch):
+    for name in ("b", "a", "c"):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{name}.txt").write_text(name)
+    expected = files_of(read_path(tmp_path / "in"))
+    original = os.walk
+
+    def backwards(*arguments, **options):
+        for parent, folders, names in original(*arguments, **options):
+            yield parent, folders, sorted(names, reverse=True)
+
+    monkeypatch.setattr(os, "walk", backwards)
+    assert texts(read_path(tmp_path / "in")) == ["a", "b", "c"]
+    assert files_of(read_path(str(tmp_path / "in" / "*.txt"))) == expected
+
+
+def test_fields_are_mapped_and_nested_ones_named_with_dots(tmp_path, read_path):
+    nested = [
+        {"content": "one", "meta": {"license": "MIT", "no": 7}, "good": True},
+        {"content": "two", "meta": {"license": None, "no": 8}, "good": None},
+        {"content": "three", "meta": {"no": 9}, "good": "yes"},
+    ]
+    fields = {"text": "content", "id": "meta.no", "license_field": "meta.license", "label": "good"}
+    (tmp_path / "a.jsonl").write_bytes(lines(nested))
+    flat = [row | {"good": json.dumps(row["good"])} for row in nested]
+    pq.write_table(pa.Table.from_pylist(flat), tmp_path / "b.parquet")
+    for name in ("a.jsonl", "b.parquet"):
+        source = {"path": str(tmp_path / name), "license": "CC0-1.0", **fields}
+        table = read_table(read_path(source))
+        assert table["id"].to_pylist() == [f"{name}/7", f"{name}/8", f"{name}/9"]
+        assert table["license"].to_pylist() == ["MIT", "CC0-1.0", "CC0-1.0"]
+    labels = read_table(read_path({"path": str(tmp_path / "a.jsonl"), **fields}))["label"]
+    assert labels.to_pylist() == ["true", None, "yes"]
+
+
+BAD_FIELDS = {
+    b'{"text": "a", "id": ""}': "missing_id",
+    b'{"text": "a"}': "missing_id",
+    b'{"text": "a", "id": true}': "missing_id",
+    b'{"text": "a", "id": "x", "l": {"a": 1}}': "license_not_string",
+    b'{"text": "a", "id": "x", "c": ["a"]}': "label_not_scalar",
+}
+
+
+@pytest.mark.parametrize("line", BAD_FIELDS, ids=bytes.decode)
+def test_a_field_that_cannot_be_used_has_its_reason(tmp_path, read_path, line):
+    (tmp_path / "a.jsonl").write_bytes(lines(rows(3)) + line)
+    source = {"path": str(tmp_path / "a.jsonl"), "id": "id", "license_field": "l", "label": "c"}
+    artifact = read_path(source, max_bad_rate=0.5)
+    assert rejects(artifact) == [("a.jsonl:4", BAD_FIELDS[line])]
+
+
+def test_ids_of_a_folder_are_unique_by_file(tmp_path, read_path):
+    (tmp_path / "in").mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / "in" / name).write_bytes(
+            lines([{"id": "r", "text": "1"}, {"id": "r@3", "text": "2"}, {"id": "r", "text": "3"}])
+        )
+    table = read_table(read_path({"path": str(tmp_path / "in"), "id": "id"}))
+    assert table["id"].to_pylist() == [
+        f"in/{name}/{row}" for name in ("a.jsonl", "b.jsonl") for row in ("r", "r@3", "r@3@3")
+    ]
+
+
+def test_a_row_count_finds_what_a_cut_between_members_hides(tmp_path, read_path):
+    whole = gzip.compress(lines(rows(5))) + gzip.compress(lines(rows(5)))
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(whole)
+    assert read_path({"path": str(path), "rows": 10}).manifest.rows == 10
+    path.write_bytes(gzip.compress(lines(rows(5))))  # the second member is lost
+    with pytest.raises(BadInput, match=r"a\.jsonl\.gz' has 5 rows, its recipe says 10"):
+        read_path({"path": str(path), "rows": 10})
+
+
+def test_a_format_can_be_said(tmp_path, read_path):
+    (tmp_path / "list.train.zst").write_bytes(zstandard.compress(b"one\r\n\ntwo\nthree"))
+    artifact = read_path({"path": str(tmp_path / "list.train.zst"), "format": "lines"})
+    table = read_table(artifact)
+    assert table["text"].to_pylist() == ["one", "two", "three"]
+    assert table["id"].to_pylist() == [f"list.train.zst:{n}" for n in (1, 3, 4)]
+
+
+def test_csv_rows_of_another_length_and_quotes_in_the_text(tmp_path, read_path):
+    (tmp_path / "a.csv").write_bytes(b'id,text\n1,"a\nb"\n2\n3,c,d\n\n4,e\n')
+    artifact = read_path(tmp_path / "a.csv", max_bad_rate=0.5)
+    assert texts(artifact) == ["a\nb", "e"]
+    expected = [("a.csv:4", "wrong_field_count"), ("a.csv:5", "wrong_field_count")]
+    assert rejects(artifact) == expected
+    (tmp_path / "b.tsv").write_bytes(b'id\ttext\n1\t"so" he said\n2\t"open\n')
+    with pytest.raises(BadInput, match=r"b\.tsv, line 2: .*`quotes: false`"):
+        read_path(tmp_path / "b.tsv")
+    unquoted = read_path({"path": str(tmp_path / "b.tsv"), "quotes": False})
+    assert texts(unquoted) == ['"so" he said', '"open']
+    (tmp_path / "c.csv").write_bytes(b"id,body\n1,a\n")
+    with pytest.raises(BadInput, match="no column 'text'; it has: id, body"):
+        read_path(tmp_path / "c.csv")
+
+
+def test_utf_16_is_set_aside_and_never_replaced(tmp_path, read_path):
+    (tmp_path / "a.txt").write_bytes("text in UTF-16".encode("utf-16"))
+    (tmp_path / "b.txt").write_text("fine")
+    artifact = read_path(str(tmp_path / "*.txt"), max_bad_rate=0.5)
+    assert texts(artifact) == ["fine"]
+    assert rejects(artifact) == [("a.txt", "invalid_utf8")]
+
+
+def test_empty_files_are_no_rows_and_no_error(tmp_path, read_path, caplog):
+    (tmp_path / "a.jsonl").write_bytes(b"")
+    (tmp_path / "b.jsonl").write_bytes(b"\r\n\n")
+    (tmp_path / "c.jsonl").write_bytes(lines(rows(1)))
+    assert read_path(str(tmp_path / "*.jsonl")).manifest.ledger.rows_in == 1
+    assert [r.message.rsplit("/")[-1] for r in caplog.records] == [
+        "a.jsonl has no rows",
+        "b.jsonl has no rows",
+    ]
+
+
+def test_a_file_that_may_not_be_read_names_the_user(tmp_path, read_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("x")
+
+    def refuse(*arguments):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tasks.data.reading.sources.os.open", refuse)
+    with pytest.raises(BadInput, match=rf"a\.txt cannot be read by user {os.getuid()}"):
+        read_path(tmp_path / "a.txt")
+
+
+def test_an_input_error_names_the_file(tmp_path, read_path, monkeypatch):
+    (tmp_path / "a.jsonl").write_bytes(lines(rows(3)))
+
+    def broken(file, suffix):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("tasks.data.reading.decompress._reader", broken)
+    with pytest.raises(BadInput, match=r"a\.jsonl is damaged: \[Errno 5\] Input/output error"):
+        read_path(tmp_path / "a.jsonl")
+
+
+def test_a_loop_of_links_is_refused(tmp_path, read_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("fine")
+    (tmp_path / "in" / "again").symlink_to(tmp_path / "in")
+    assert texts(read_path(tmp_path / "in")) == ["fine"]
+    (tmp_path / "in" / "b.txt").symlink_to(tmp_path / "in" / "b.txt")
+    with pytest.raises(BadInput, match=r"b\.txt is a link that leads nowhere"):
+        read_path(tmp_path / "in")

@@ -7,7 +7,9 @@ from pydantic import ValidationError
 
 from cluster.errors import BadInput
 from cluster.stage import build, specify
-from tasks.data.privacy.pii import KINDS, find, luhn, mask, mod97
+from tasks.data.privacy.accounts import luhn, mod97
+from tasks.data.privacy.pii import find, mask
+from tasks.data.privacy.spans import KINDS
 from tasks.data.redact import KEY_VARIABLE, RedactSettings, redact
 from tasks.data.text import read_table
 
@@ -21,10 +23,11 @@ MASKED = {
     "jane@example.org": "<EMAIL>",
     "jane\u200b@exam\u200bple.org!": "<EMAIL>!",
     "a @ b, @decorator.name, x@y, matrix@vector[0].T": None,
-    "jane(at)example.org, jane &#64; example.org": None,
+    "jane(at)example.org, jane &#64; example.org": "<EMAIL>, <EMAIL>",
     # IP
     "from 192.168.7.31 to 8.8.8.8:53 and 10.0.0.0/8.": "from <IP> to <IP>:53 and <IP>/8.",
     "10.0.0.1-10.0.0.9": "<IP>-<IP>",
+    "127.0.0.1, 0.0.0.0, 255.255.255.0 are nobody's": None,
     "at 2001:db8::1, fe80::1ff:fe23:4567:890a%eth0": "at <IP>, <IP>%eth0",
     "[2001:db8:85a3:8d3:1319:8a2e:370:7348]:443": "[<IP>]:443",
     "::ffff:192.0.2.128": "::ffff:<IP>",
@@ -38,6 +41,10 @@ MASKED = {
     "+491701234567": "<PHONE>",
     "2024-05-01 12:30:45, 1234567890, 555-0143, 0.1234567890, 1+23456789012345678": None,
     "00 01 02 03 04 05 06 07": None,
+    "stop messages to 699 956 915": "stop messages to <PHONE>",
+    "930.167.3943 fax, 416 60 039 office": "<PHONE> fax, <PHONE> office",
+    "0688 872 49 99 at night": "<PHONE> at night",
+    "on Fri, 05/11/2012 - 00:33, T03:05:07.123457-05:00, call(12345678)": None,
     # card
     "card 4111 1111 1111 1111 and 378282246310005": "card <CARD> and <CARD>",
     "4111-1111-1111-1111": "<CARD>",
@@ -46,9 +53,16 @@ MASKED = {
     "IBAN GB29 NWBK 6016 1331 9268 19 TODAY": "IBAN <IBAN> TODAY",
     "DE89370400440532013000, de89370400440532013000": "<IBAN>, <IBAN>",
     "DE89370400440532013001, XX89370400440532013000": None,
+    "pay 4111 1111 1111 1111 12/27 123": "pay <CARD> 12/27 123",
+    "5749986484189612790, but my card is 060426070011": "5749986484189612790, but my card is <CARD>",
+    # national numbers
+    "SSN 078-05-1121, DNI 12345678Z": "SSN <NATIONAL_ID>, DNI <NATIONAL_ID>",
+    "DNI 12345678A, 000-12-3456, 111.111.111-11": None,
     # secrets
+    "postgres://admin:hunter2@db.example.com/x": "postgres://<SECRET>@db.example.com/x",
+    "http://user:${PASSWORD}@host, http://%s:%s@host, a://b/c:d@e": None,
     f"key={AWS}": "key=<SECRET>",
-    f"git clone https://{GITHUB}:x@host": "git clone https://<SECRET>:x@host",
+    f"git clone https://{GITHUB}:x@host": "git clone https://<SECRET>@host",
     'password = "hG7!kd93_Lq0zPw2"': 'password = "<SECRET>"',
     "api_key: 9f8e7d6c5b4a39281706f5e4d3c2b1a0": "api_key: <SECRET>",
     "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc\n-----END RSA PRIVATE KEY-----\nend": (
@@ -127,6 +141,7 @@ def test_rows_stay_and_counts_are_kept(store, text_artifact):
         "email": 2,
         "iban": 0,
         "ip": 1,
+        "national_id": 0,
         "phone": 0,
         "secret": 0,
     }
@@ -166,6 +181,54 @@ def test_pseudonyms_need_a_key(monkeypatch):
         RedactSettings(how="pseudonymise").identity()
 
 
+def test_all_spellings_of_a_value_have_one_pseudonym(store, text_artifact, monkeypatch):
+    monkeypatch.setenv(KEY_VARIABLE, "k" * 16)
+    spellings = [
+        "jane@example.org",
+        "JANE@Example.org",
+        "jane [at] example.org",
+        "jane&#64;example.org",
+    ]
+    spellings += ["jane@example\u3002org", "ja\u200bne@example.org", "jane at example dot org"]
+    settings = RedactSettings(how="pseudonymise", kinds=("email",))
+    out = build(redact, store, text=text_artifact(spellings), settings=settings)
+    assert len(set(read_table(out)["text"].to_pylist())) == 1
+    numbers = ["+1 (202) 555-0143", "+1-202-555-0143"]
+    settings = RedactSettings(how="pseudonymise", kinds=("phone",))
+    out = build(redact, store, text=text_artifact(numbers, "n.jsonl"), settings=settings)
+    assert len(set(read_table(out)["text"].to_pylist())) == 1
+
+
+def test_names_need_a_model(store, text_artifact):
+    with pytest.raises(BadInput, match=r"needs a model: set redact\.names\.model"):
+        build(redact, store, text=text_artifact(["a"]), settings=RedactSettings(kinds=("name",)))
+
+
+def test_quality_is_measured_on_our_sentences_and_the_users(store, text_artifact, tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(
+        '{"text": "x jane@example.org", "spans": [{"start": 2, "end": 18, "kind": "email"}]}\n'
+    )
+    rows = []
+    for labelled in (None, path):
+        settings = RedactSettings(kinds=("email",), labelled=labelled)
+        out = build(redact, store, text=text_artifact(["a@b.org"]), settings=settings)
+        (row,) = out.manifest.facts["quality"]
+        rows.append(row)
+    assert rows[1]["instances"] == rows[0]["instances"] + 1
+    assert rows[1]["right"] == rows[0]["right"] + 1
+    before = RedactSettings(labelled=path).identity()
+    path.write_text("")
+    assert RedactSettings(labelled=path).identity() != before
+
+
+def test_an_unknown_region_is_refused():
+    with pytest.raises(ValidationError, match="unknown region 'XX'"):
+        RedactSettings(regions=("XX",))
+
+
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(ValidationError, match="'email', 'ip', 'phone', 'card', 'iban' or 'secret'"):
+    with pytest.raises(
+        ValidationError, match="'email', 'ip', 'phone', 'card', 'iban', 'national_id', 'secret'"
+    ):
         RedactSettings(kinds=("mail",))

@@ -1,40 +1,73 @@
-"""Exact duplicates: equal texts after Unicode normalisation, white space aside."""
+"""Exact duplicates of a parcel: which documents have equal normalised texts.
 
-import hashlib
-import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable
+Hashes say what to compare; the texts decide. Documents whose hash nobody shares are not looked at.
+"""
 
-Texts = Callable[[], Iterable[str]]
+import numpy as np
+import pyarrow as pa
 
-
-def normalise(text: str) -> str:
-    """NFC, with every run of white space as one space and none at the ends."""
-    return " ".join(unicodedata.normalize("NFC", text).split())
-
-
-def digest(text: str) -> bytes:
-    """128 bits of a normalised text."""
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+from tasks.data.deduplication.parcels import PIECE_BYTES, Parcel
+from tasks.data.kernels import kernel
+from tasks.data.kernels.buffers import Bytes, Offsets, text_buffer
+from tasks.data.kernels.words import Hashes
 
 
-def exact_duplicates(texts: Texts) -> list[int]:
-    """For each text the number of the first one equal to it (its own, where there is none before).
+def first_equals(parcel: Parcel, twin_bytes: int, size: int) -> Offsets:
+    """For each of the parcel's documents the place of the first with an equal text (or its own).
 
-    `texts` is called twice. Memory: 16 bytes per text, and one normalised text per group of equals,
-    because equal hashes are trusted only to find candidates: the texts themselves are compared.
+    Several passes over the parcel, by hash, when the texts to compare are more than a piece.
     """
-    digests = [digest(normalise(text)) for text in texts()]
-    repeated = {d for d, n in Counter(digests).items() if n > 1}
-    first: dict[bytes, list[tuple[int, str]]] = {}
-    keepers = []
-    for number, text in enumerate(texts()):
-        keeper = number
-        if digests[number] in repeated:
-            text = normalise(text)
-            seen = first.setdefault(digests[number], [])
-            keeper = next((n for n, other in seen if other == text), number)
-            if keeper == number:
-                seen.append((number, text))
-        keepers.append(keeper)
-    return keepers
+    firsts = np.arange(size)
+    passes = twin_bytes // PIECE_BYTES + 1 if twin_bytes else 0
+    for turn in range(passes):
+        known = KNOWN.empty_table()
+        place = 0
+        for piece in parcel.pieces(["twin", "exact", "text"]):
+            hashes = piece["exact"].to_numpy()
+            chosen = piece["twin"].to_numpy() & (hashes % np.uint64(passes) == turn)
+            places = place + np.flatnonzero(chosen)
+            columns = [places, hashes[chosen], piece["text"].filter(pa.array(chosen))]
+            known = pa.concat_tables([known, pa.table(columns, schema=KNOWN)]).combine_chunks()
+            known = _settle(known, firsts)
+            place += piece.num_rows
+    return firsts
+
+
+KNOWN = pa.schema([("place", pa.int64()), ("exact", pa.uint64()), ("text", pa.large_string())])
+
+
+def _settle(known: pa.Table, firsts: Offsets) -> pa.Table:
+    """Write the firsts of these documents; what remains are the different texts."""
+    places, hashes = known["place"].to_numpy(), known["exact"].to_numpy()
+    equals = np.arange(len(places))
+    _find_equals(*text_buffer(known["text"]), hashes, np.argsort(hashes, kind="stable"), equals)
+    new = equals != np.arange(len(places))
+    firsts[places[new]] = places[equals[new]]
+    return known.filter(pa.array(~new))
+
+
+@kernel
+def _find_equals(
+    data: Bytes, offsets: Offsets, hashes: Hashes, order: Offsets, equals: Offsets
+) -> None:
+    start = 0
+    for j in range(len(order)):
+        text = order[j]
+        if hashes[text] != hashes[order[start]]:
+            start = j
+        for k in range(start, j):
+            other = order[k]
+            if equals[other] == other and _equal(data, offsets, text, other):
+                equals[text] = other
+                break
+
+
+@kernel
+def _equal(data: Bytes, offsets: Offsets, a: int, b: int) -> bool:
+    length = offsets[a + 1] - offsets[a]
+    if offsets[b + 1] - offsets[b] != length:
+        return False
+    for j in range(length):  # noqa: SIM110 (a kernel has no `all`)
+        if data[offsets[a] + j] != data[offsets[b] + j]:
+            return False
+    return True

@@ -1,220 +1,93 @@
 """Filter rules: a measure of a text and a limit for it. A rule's name is the reason it gives.
 
-A preset is a set of rules with limits. Sources: Gopher (Rae et al. 2021, arXiv 2112.11446, appendix
+A preset is a set of rules with limits, tried in order. Line rules take lines out of a text; the
+rules after them see what is left. Sources: Gopher (Rae et al. 2021, arXiv 2112.11446, appendix
 A.1.1), C4 (Raffel et al. 2020, arXiv 1910.10683, section 2.2), FineWeb (Penedo et al. 2024, arXiv
 2406.17557, section 3.5), The Stack and StarCoder (Li et al. 2023, arXiv 2305.06161, section 3).
-Line-level removals of C4 are not made: a document is kept as it is, or rejected.
 """
 
-import re
-from collections.abc import Callable, Mapping
-from functools import cached_property, partial
-from typing import NamedTuple
-
-
-class Shape:
-    """A text with what several measures need, computed when first asked for."""
-
-    def __init__(self, text: str):
-        self.text = text
-
-    @cached_property
-    def dense(self) -> int:
-        """Characters that are not white space."""
-        return sum(map(len, self.words))
-
-    @cached_property
-    def words(self) -> list[str]:
-        """White-space separated words."""
-        return self.text.split()
-
-    @cached_property
-    def lines(self) -> list[str]:
-        """Lines with something on them, stripped."""
-        return [s for line in self.text.splitlines() if (s := line.strip())]
-
-    @cached_property
-    def paragraphs(self) -> list[str]:
-        """Runs of lines without a blank one."""
-        return [s for part in PARAGRAPH.split(self.text) if (s := part.strip())]
-
-
-Measure = Callable[[Shape], float]
-PARAGRAPH = re.compile(r"\n\s*\n")
-ALNUM = bytes(c for c in range(128) if chr(c).isalnum())
-PRINTABLE = bytes(c for c in range(128) if chr(c).isprintable() or chr(c) in "\t\n\r\f")
-NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
-
-
-def _count(text: str, ascii_set: bytes, other: Callable[[str], bool]) -> int:
-    """Characters of a kind; ASCII ones by table, which is a hundred times faster."""
-    if text.isascii():
-        return len(text) - len(text.encode().translate(None, ascii_set))
-    rest = "".join(NOT_ASCII.findall(text))
-    return _count(NOT_ASCII.sub("", text), ascii_set, other) + sum(map(other, rest))
-
-
-def alphanumeric_share(shape: Shape) -> float:
-    """Letters and digits of all characters that are not white space."""
-    return _count(shape.text, ALNUM, str.isalnum) / max(1, shape.dense)
-
-
-def unprintable_share(shape: Shape) -> float:
-    """Control characters and U+FFFD of all characters."""
-    good = _count(
-        shape.text, PRINTABLE, lambda c: c != "\ufffd" and (c.isprintable() or c.isspace())
-    )
-    return 1 - good / max(1, len(shape.text))
-
-
-def word_length(shape: Shape) -> float:
-    """Mean characters of a white-space separated word."""
-    return shape.dense / max(1, len(shape.words))
-
-
-def run_length(shape: Shape) -> float:
-    """Longest run of characters other than white space, ASCII only: blobs, not Chinese."""
-    return max((len(w) for w in shape.words if len(w) > 200 and w.isascii()), default=0)
-
-
-def repeated_share(parts: list[str], by_chars: bool) -> float:
-    """The share of parts (or of their characters) that occurred before in the text."""
-    size = len if by_chars else lambda part: 1
-    total = sum(map(size, parts))
-    return 1 - sum(map(size, set(parts))) / total if total else 0.0
-
-
-def line_share(shape: Shape, test: Callable[[str], bool]) -> float:
-    """The share of lines with a property."""
-    return sum(map(test, shape.lines)) / max(1, len(shape.lines))
-
-
-def symbols_per_word(shape: Shape) -> float:
-    """Hash signs and ellipses per word."""
-    text = shape.text
-    ellipses = text.count("...") + text.count("…")
-    return max(text.count("#"), ellipses) / max(1, len(shape.words))
-
-
-def alphabetic_word_share(shape: Shape) -> float:
-    """Words with at least one letter."""
-    return sum(any(map(str.isalpha, w)) for w in shape.words) / max(1, len(shape.words))
-
-
-STOP_WORDS = {"the", "be", "to", "of", "and", "that", "have", "with"}
-
-
-def stop_words(shape: Shape) -> float:
-    """How many of eight English stop words occur."""
-    return len(STOP_WORDS.intersection(map(str.lower, shape.words)))
-
-
-def top_gram_share(shape: Shape, n: int) -> float:
-    """Characters in the n-gram of words that covers most, of all characters."""
-    from tasks.data.filtering.repetition import top_gram_chars
-
-    return top_gram_chars(shape.words, n) / max(1, len(shape.text))
-
-
-def repeated_gram_share(shape: Shape, n: int) -> float:
-    """Characters in n-grams of words that occurred before, each counted once, of all characters."""
-    from tasks.data.filtering.repetition import repeated_gram_chars
-
-    return repeated_gram_chars(shape.words, n) / max(1, len(shape.text))
-
-
-SENTENCE_END = re.compile(r"[.!?]['\")\]]*(?:\s|\Z)")
-TERMINAL = tuple(".!?\"'”’…。！？")
-GENERATED = re.compile(
-    r"auto-?\s?generated|automatically generated|generated by|generated from|do not edit", re.I
-)
-ENCODED = re.compile(r"[A-Za-z0-9+/\n=]{1024,}|(?:\\x[0-9A-Fa-f]{2}|0x[0-9A-Fa-f]{2}[,\s]+){256,}")
-
-
-def generated_marker(shape: Shape) -> float:
-    """1 when one of the first five lines says that a program wrote the file."""
-    return float(any(GENERATED.search(line) for line in shape.lines[:5]))
-
-
-def encoded_share(shape: Shape) -> float:
-    """Characters in long runs of base64 or escaped bytes."""
-    return sum(len(m.group()) for m in ENCODED.finditer(shape.text)) / max(1, len(shape.text))
+from typing import Literal, NamedTuple
 
 
 class Rule(NamedTuple):
-    """What is measured, and whether the limit is the least or the most allowed."""
+    """What is measured (a column of a scorer, see `measures`), and which side the limit is on."""
 
-    measure: Measure
-    side: str
+    measure: str
+    side: Literal["min", "max"]
 
 
 RULES: dict[str, Rule] = {
-    "too_short": Rule(lambda s: len(s.text.strip()), "min"),
-    "too_long": Rule(lambda s: len(s.text), "max"),
-    "unprintable": Rule(unprintable_share, "max"),
-    "few_alphanumerics": Rule(alphanumeric_share, "min"),
-    "short_words": Rule(word_length, "min"),
-    "long_words": Rule(word_length, "max"),
-    "unbroken_run": Rule(run_length, "max"),
-    "repeated_lines": Rule(lambda s: repeated_share(s.lines, by_chars=True), "max"),
-    "generated": Rule(generated_marker, "max"),
-    "long_line": Rule(lambda s: max(map(len, s.text.split("\n"))), "max"),
-    "long_lines": Rule(lambda s: len(s.text) / (s.text.count("\n") + 1), "max"),
-    "encoded_data": Rule(encoded_share, "max"),
-    "few_words": Rule(lambda s: len(s.words), "min"),
-    "many_words": Rule(lambda s: len(s.words), "max"),
-    "many_symbols": Rule(symbols_per_word, "max"),
-    "bullet_lines": Rule(lambda s: line_share(s, lambda x: x[0] in "-*•‣▪"), "max"),
-    "ellipsis_lines": Rule(lambda s: line_share(s, lambda x: x.endswith(("...", "…"))), "max"),
-    "few_alphabetic_words": Rule(alphabetic_word_share, "min"),
-    "few_stop_words": Rule(stop_words, "min"),
-    "repeated_line_share": Rule(lambda s: repeated_share(s.lines, by_chars=False), "max"),
-    "repeated_line_chars": Rule(lambda s: repeated_share(s.lines, by_chars=True), "max"),
-    "repeated_paragraph_share": Rule(lambda s: repeated_share(s.paragraphs, False), "max"),
-    "repeated_paragraph_chars": Rule(lambda s: repeated_share(s.paragraphs, True), "max"),
-    **{f"top_{n}gram": Rule(partial(top_gram_share, n=n), "max") for n in (2, 3, 4)},
-    **{f"repeated_{n}grams": Rule(partial(repeated_gram_share, n=n), "max") for n in range(5, 11)},
-    "lorem_ipsum": Rule(lambda s: s.text.lower().count("lorem ipsum"), "max"),
-    "curly_bracket": Rule(lambda s: s.text.count("{"), "max"),
-    "few_sentences": Rule(lambda s: len(SENTENCE_END.findall(s.text)), "min"),
-    "unpunctuated_lines": Rule(lambda s: line_share(s, lambda x: x.endswith(TERMINAL)), "min"),
-    "short_lines": Rule(lambda s: line_share(s, lambda x: len(x) < 30), "max"),
+    "too_short": Rule("stripped_length", "min"),
+    "too_long": Rule("length", "max"),
+    "unprintable": Rule("unprintable_share", "max"),
+    "few_alphanumerics": Rule("alphanumeric_share", "min"),
+    "unbroken_run": Rule("longest_run", "max"),
+    "short_runs": Rule("mean_run", "min"),
+    "long_line": Rule("longest_line", "max"),
+    "long_lines": Rule("mean_line", "max"),
+    "lorem_ipsum": Rule("lorem_ipsum", "max"),
+    "curly_bracket": Rule("curly_brackets", "max"),
+    "repeated_paragraphs": Rule("repeated_paragraph_share", "max"),
+    "repeated_paragraph_chars": Rule("repeated_paragraph_chars", "max"),
+    "repeated_lines": Rule("repeated_line_share", "max"),
+    "repeated_line_chars": Rule("repeated_line_chars", "max"),
+    "repeated_text": Rule("repeated_written_chars", "max"),
+    "bullet_lines": Rule("bullet_lines", "max"),
+    "ellipsis_lines": Rule("ellipsis_lines", "max"),
+    "unpunctuated_lines": Rule("punctuated_lines", "min"),
+    "short_lines": Rule("short_lines", "max"),
+    "few_words": Rule("words", "min"),
+    "many_words": Rule("words", "max"),
+    "short_words": Rule("word_length", "min"),
+    "long_words": Rule("word_length", "max"),
+    "many_hashes": Rule("hashes_per_word", "max"),
+    "many_ellipses": Rule("ellipses_per_word", "max"),
+    "few_alphabetic_words": Rule("alphabetic_word_share", "min"),
+    "few_stop_words": Rule("stop_words", "min"),
+    "few_sentences": Rule("sentences", "min"),
+    "many_newlines": Rule("newlines_per_word", "max"),
+    **{f"top_{n}gram": Rule(f"top_{n}gram_share", "max") for n in (2, 3, 4)},
+    **{f"repeated_{n}grams": Rule(f"repeated_{n}gram_share", "max") for n in range(5, 11)},
+    "generated": Rule("generated_marks", "max"),
+    "encoded_data": Rule("encoded_share", "max"),
+    "xml": Rule("xml_header", "max"),
+}
+# What is measured of a line; those that break the limit are taken out of the text. The last takes
+# marks of citations out of lines.
+LINE_RULES: dict[str, Rule] = {
+    "line_long_word": Rule("characters of its longest word", "max"),
+    "line_unpunctuated": Rule("1 unless it ends in . ? ! \" or '", "max"),
+    "line_few_words": Rule("words", "min"),
+    "line_javascript": Rule("1 when it speaks of JavaScript", "max"),
+    "line_policy": Rule("1 when it speaks of cookies, privacy or terms of use", "max"),
+    "line_citation": Rule("marks such as [12] or [edit]", "max"),
 }
 
 BASIC: dict[str, float] = {
-    "too_short": 50,
     "too_long": 10_000_000,
+    "too_short": 50,
     "unprintable": 0.01,
     "few_alphanumerics": 0.4,
-    "short_words": 1.5,
     "unbroken_run": 5_000,
-    "repeated_lines": 0.5,
+    "short_runs": 1.5,
+    "repeated_text": 0.5,
 }
 CODE: dict[str, float] = {
-    "too_short": 100,
     "too_long": 1_000_000,
+    "too_short": 100,
     "unprintable": 0.01,
-    "generated": 0,
     "long_line": 1000,
     "long_lines": 100,
     "few_alphanumerics": 0.25,
+    "generated": 0,
     "encoded_data": 0.5,
+    "xml": 0,
 }
-# Gopher, then C4, then FineWeb; where two set the same limit, the stricter.
-WEB: dict[str, float] = {
-    "few_words": 50,
-    "many_words": 100_000,
-    "short_words": 3,
-    "long_words": 10,
-    "many_symbols": 0.1,
-    "bullet_lines": 0.9,
-    "ellipsis_lines": 0.3,
-    "few_alphabetic_words": 0.8,
-    "few_stop_words": 2,
-    "repeated_line_share": 0.3,
-    "repeated_paragraph_share": 0.3,
-    "repeated_line_chars": 0.1,
+GOPHER_REPETITION: dict[str, float] = {
+    "repeated_paragraphs": 0.3,
     "repeated_paragraph_chars": 0.2,
+    "repeated_lines": 0.3,
+    "repeated_line_chars": 0.2,
     "top_2gram": 0.20,
     "top_3gram": 0.18,
     "top_4gram": 0.16,
@@ -224,20 +97,35 @@ WEB: dict[str, float] = {
     "repeated_8grams": 0.12,
     "repeated_9grams": 0.11,
     "repeated_10grams": 0.10,
+}
+GOPHER_QUALITY: dict[str, float] = {
+    "few_words": 50,
+    "many_words": 100_000,
+    "short_words": 3,
+    "long_words": 10,
+    "many_hashes": 0.1,
+    "many_ellipses": 0.1,
+    "bullet_lines": 0.9,
+    "ellipsis_lines": 0.3,
+    "few_alphabetic_words": 0.8,
+    "few_stop_words": 2,
+}
+C4: dict[str, float] = {
+    "line_long_word": 1000,
+    "line_unpunctuated": 0,  # FineWeb itself drops this rule
+    "line_few_words": 3,
+    "line_javascript": 0,
+    "line_policy": 0,
+    "line_citation": 0,
     "lorem_ipsum": 0,
     "curly_bracket": 0,
     "few_sentences": 5,
+}
+FINEWEB: dict[str, float] = {
     "unpunctuated_lines": 0.12,
     "short_lines": 0.67,
+    "repeated_text": 0.01,
+    "many_newlines": 0.3,
 }
+WEB = {"too_long": 10_000_000.0} | GOPHER_REPETITION | GOPHER_QUALITY | C4 | FINEWEB
 PRESETS = {"basic": BASIC, "code": CODE, "web": WEB}
-
-
-def reason_against(text: str, limits: Mapping[str, float]) -> str | None:
-    """The first rule, in order of `limits`, that the text breaks; None when it keeps all."""
-    shape = Shape(text)
-    for name, limit in limits.items():
-        value, side = RULES[name].measure(shape), RULES[name].side
-        if value < limit if side == "min" else value > limit:
-            return name
-    return None

@@ -9,6 +9,7 @@ Numba itself notices a change in a kernel's own file only, not in a file whose k
 """
 
 import hashlib
+import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 from cluster.home import subfolder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+MARK = b"tasks.data.kernels"
 
 
 def kernel(function: Function) -> Function:
@@ -25,14 +27,20 @@ def kernel(function: Function) -> Function:
 
     setattr(numba.config, "CACHE_DIR", str(cache_folder()))  # noqa: B010 (made at run time)
     compile: Callable[[Function], Any] = numba.njit(cache=True, nogil=True, error_model="numpy")
-    return compile(function)  # type: ignore[no-any-return]
+    return compile(function)
 
 
 @cache
 def cache_folder() -> Path:
-    """Where compiled kernels and tables of this version of the sources are kept."""
-    root = Path(__file__).parents[1]
+    """Where compiled kernels and tables of this version of the sources are kept.
+
+    `NUMBA_CACHE_DIR`, where the user sets it, takes the place of `$HEADRACE_HOME/kernels`.
+    """
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return subfolder(f"kernels/{digest.hexdigest()[:16]}")
+    for path in sorted(Path(__file__).parents[2].rglob("*.py")):
+        if MARK in (source := path.read_bytes()):
+            digest.update(source)
+    root = os.environ.get("NUMBA_CACHE_DIR")
+    folder = (Path(root) if root else subfolder("kernels")) / digest.hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

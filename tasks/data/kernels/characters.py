@@ -26,12 +26,19 @@ def kinds() -> npt.NDArray[np.uint8]:
     say; WORD: letters, numbers and `_`, the `\\w` of `re`; WIDE: written without spaces, each
     character a word (kana and Chinese characters).
     """
-    return _kept("kinds.npy", _kinds)
+    return kept("kinds.npy", _kinds)
 
 
 def lower_case() -> npt.NDArray[np.uint32]:
     """`[CODE_POINTS]` code points in lower case; where that is several, the character itself."""
-    return _kept("lower_case.npy", _lower_case)
+    return kept("lower_case.npy", _lower_case)
+
+
+def composing() -> npt.NDArray[np.uint8]:
+    """`[CODE_POINTS]` 1 where NFC may change a text for having this character, else 0: the quick
+    check of Unicode Standard Annex 15, with combining marks, whose order may be wrong.
+    """
+    return kept("composing.npy", _composing)
 
 
 @kernel
@@ -66,8 +73,22 @@ def _lower_case() -> npt.NDArray[np.uint32]:
     return np.fromiter(codes, np.uint32, CODE_POINTS)
 
 
+def _composing() -> npt.NDArray[np.uint8]:
+    table = np.zeros(CODE_POINTS, np.uint8)
+    table[0x1161:0x1176] = table[0x11A8:0x11C3] = 1  # vowels and final consonants of Hangul
+    for code in range(CODE_POINTS):
+        character = chr(code)
+        if unicodedata.combining(character) or not unicodedata.is_normalized("NFC", character):
+            table[code] = 1
+        pair = unicodedata.decomposition(character).split()
+        if len(pair) == 2 and not pair[0].startswith("<"):
+            table[int(pair[1], 16)] = 1
+    return table
+
+
 @cache
-def _kept(name: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def kept(name: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """A table of this version of the sources, made once and kept beside the compiled kernels."""
     path: Path = cache_folder() / f"{unicodedata.unidata_version}-{name}"
     if not path.exists():
         partial = path.with_name(f".{os.getpid()}-{name}")

@@ -1,17 +1,24 @@
-"""The files of a source, taken in row by row: named, batched, and sorted into good and bad."""
+"""The files of a source, taken in: rows named, batched, and sorted into good and bad."""
 
 import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
 
 from cluster.errors import BadInput
 from tasks.data.ledger import Sorter
+from tasks.data.reading.archives import members
+from tasks.data.reading.decompress import Entry
+from tasks.data.reading.formats import is_archive
 from tasks.data.reading.licenses import corpus_licenses
-from tasks.data.reading.records import Record, read_records
-from tasks.data.reading.sources import Source, SourceFile
+from tasks.data.reading.records import is_readable, read_entry
+from tasks.data.reading.rows import Record, found_batch
+from tasks.data.reading.sources import Source, SourceFile, SourceSettings, open_regular
 from tasks.data.text import BLOCK_BYTES, TEXT_SCHEMA
 
 FLUSH_CHARS = 4 << 20
@@ -19,16 +26,21 @@ FLUSH_ROWS = 4096
 SHOWN_KEYS = 20
 SHOWN_PLACES = 3
 # Well-formed rows without text are set aside but are no sign of damage.
-HARMLESS = {"empty_text"}
+HARMLESS = {"empty_text", "http_status", "not_html", "no_main_text"}
 log = logging.getLogger("headrace.read")
 
 
 @dataclass(frozen=True)
 class Block:
-    """Files of one source that one worker reads, each with its license."""
+    """Files of one source that one worker reads, each with its license.
 
-    source: Source
+    `native` is for much text: compiled passes take seconds to make or load.
+    """
+
+    label: str
+    settings: SourceSettings
     files: tuple[tuple[SourceFile, str | None], ...]
+    native: bool = False
 
     @property
     def size(self) -> int:
@@ -36,17 +48,17 @@ class Block:
         return sum(file.size for file, _ in self.files)
 
 
-def blocks(source: Source) -> Iterator[Block]:
+def blocks(source: Source, native: bool = False) -> Iterator[Block]:
     """The files of a source in order, in groups of about 32 MiB; a larger one stays alone."""
     group: list[tuple[SourceFile, str | None]] = []
     size = 0
     for file, license in _licensed(source):
         if group and size + file.size > BLOCK_BYTES:
-            yield Block(source, tuple(group))
+            yield Block(source.label, source.settings, tuple(group), native)
             group, size = [], 0
         group.append((file, license))
         size += file.size
-    yield Block(source, tuple(group))
+    yield Block(source.label, source.settings, tuple(group), native)
 
 
 def _licensed(source: Source) -> Iterator[tuple[SourceFile, str | None]]:
@@ -58,92 +70,158 @@ def _licensed(source: Source) -> Iterator[tuple[SourceFile, str | None]]:
 
 def read_block(block: Block, rows: Sorter) -> None:
     """Read the files of a block; what was found goes into the account's notes."""
-    intake = Intake(block.source, rows)
+    intake = Intake(block, rows)
     for file, license in block.files:
         intake.read(file, license)
+        file.check_unchanged()
+    intake.flush()
     rows.account.notes.append(
         {
-            "label": block.source.label,
+            "label": block.label,
             "licenses": dict(intake.licenses),
+            "rejected": rows.account.reasons.total(),
             "bad": intake.bad,
             "renamed": intake.renamed,
+            "ignored": intake.ignored,
             "places": intake.places,
         }
     )
 
 
 class Intake:
-    """Reads the files of one source into a sorter.
+    """Reads the files of one block into a sorter.
 
-    A row is named `label/file:line`, or `label/id` where the source has an id field; an id that was
-    seen before gets its place appended. `licenses` counts good rows by license, `bad` the malformed
-    ones; `places` tells where the first of those are.
+    `licenses` counts good rows by license, `bad` the malformed ones, `renamed` ids that a file had
+    twice, `ignored` members of archives in no known format; `places` tells where the first bad rows
+    are.
     """
 
-    def __init__(self, source: Source, rows: Sorter):
-        self.source = source
+    def __init__(self, block: Block, rows: Sorter):
         self.licenses: Counter[str] = Counter()
         self.bad = 0
         self.renamed = 0
+        self.ignored = 0
         self.places: list[str] = []
+        self._label = block.label
+        self._settings = block.settings
+        self._native = block.native
         self._rows = rows
-        self._seen: set[str] = set()
-        self._pending: list[tuple[str, str, str, str, str | None]] = []
+        # Good records that wait, each with its id, origin and the license of its file.
+        self._pending: list[tuple[Record, str, str, str | None]] = []
         self._chars = 0
 
     def read(self, file: SourceFile, license: str | None) -> None:
         """Take in one file. Raises BadInput when it is damaged or lacks the text field."""
-        reasons, keys, good = Counter[str](), dict[str, None](), 0
-        for record in read_records(file, self.source.settings):
-            origin = file.name if record.place is None else f"{file.name}:{record.place}"
-            if record.reason is None:
-                self._keep(record, origin, license)
+        with open_regular(file.path) as raw:
+            entry = Entry(file.name, str(file.path), file.size, raw, seekable=True)
+            for part in members(entry) if is_archive(file.name) else iter([entry]):
+                if is_readable(part, self._settings):
+                    self._read(part, _Names(self._label, file.name, part.name), license)
+                else:
+                    self.ignored += 1
+
+    def flush(self) -> None:
+        """Pass on the records that wait."""
+        if self._pending:
+            records, ids, origins, licenses = zip(*self._pending, strict=True)
+            self._keep(found_batch(records), pa.array(ids), pa.array(origins), pa.array(licenses))
+        self._pending, self._chars = [], 0
+
+    def _read(self, entry: Entry, names: "_Names", license: str | None) -> None:
+        reasons, keys, good = Counter[str](), list[str](), 0
+        for found in read_entry(entry, self._settings, self._native):
+            if not isinstance(found, Record):
+                self.flush()
+                good += found.num_rows
+                origins = names.origins(found["place"])
+                self._keep(found, names.ids(found), origins, license)
+            elif found.reason is None:
                 good += 1
+                self._wait(found, names, license)
             else:
-                reasons[record.reason] += 1
-                keys.update(dict.fromkeys(record.keys[: SHOWN_KEYS - len(keys)]))
-                self._reject(record, origin, file)
-        self._flush()
+                reasons[found.reason] += 1
+                keys += [key for key in found.keys[:SHOWN_KEYS] if key not in keys]
+                self._reject(found, names, entry)
+        self.renamed += names.renamed
         if not good and reasons["missing_text"]:
             raise BadInput(
-                f"{file.path}: no row has the field '{self.source.settings.text}'; the keys seen "
-                f"are {', '.join(keys) or 'none'}; name one of them with `text:` in the source"
+                f"{entry.shown}: no row has the field '{self._settings.text}'; the keys seen are "
+                f"{', '.join(keys[:SHOWN_KEYS]) or 'none'}; name one of them with `text:` in the "
+                "source"
             )
         if not good and not reasons:
-            log.warning("%s has no rows", file.path)
+            log.warning("%s has no rows", entry.shown)
 
-    def _keep(self, record: Record, origin: str, license: str | None) -> None:
-        source = self.source.label
-        self._pending.append((self._name(record, origin), record.text, source, origin, license))
+    def _wait(self, record: Record, names: "_Names", license: str | None) -> None:
+        origin = names.origin(record.place)
+        self._pending.append((record, names.id(record.id, origin), origin, license))
         self._chars += len(record.text)
-        self.licenses[license or "unknown"] += 1
         if self._chars >= FLUSH_CHARS or len(self._pending) >= FLUSH_ROWS:
-            self._flush()
+            self.flush()
 
-    def _reject(self, record: Record, origin: str, file: SourceFile) -> None:
+    def _keep(self, found: pa.RecordBatch, ids: pa.Array, origins: pa.Array, license: Any) -> None:
+        """Pass on good rows; `license`, one or one each, is for those that name none."""
+        count = found.num_rows
+        licenses = found["license"]
+        if licenses.null_count:
+            own = license if isinstance(license, pa.Array) else pa.scalar(license, pa.string())
+            licenses = pc.coalesce(licenses, own.cast(pa.string()))
+        for item in pc.value_counts(licenses).to_pylist():
+            self.licenses[item["values"] or "unknown"] += item["counts"]
+        source = pa.repeat(pa.scalar(self._label, pa.string()), count)
+        columns = [ids, found["text"], source, origins, licenses, found["label"]]
+        self._rows.keep(pa.RecordBatch.from_arrays(columns, schema=TEXT_SCHEMA))
+
+    def _reject(self, record: Record, names: "_Names", entry: Entry) -> None:
         assert record.reason
-        self._rows.reject(self._name(record, origin), origin, record.reason, record.sample)
+        origin = names.origin(record.place)
+        self._rows.reject(names.id(record.id, origin), origin, record.reason, record.sample)
         if record.reason not in HARMLESS:
             self.bad += 1
             if len(self.places) < SHOWN_PLACES:
                 line = "" if record.place is None else f":{record.place}"
-                self.places.append(f"{file.path}{line} ({record.reason})")
+                self.places.append(f"{entry.shown}{line} ({record.reason})")
 
-    def _name(self, record: Record, origin: str) -> str:
-        label = self.source.label
-        place = origin if origin.split(":")[0] == label else f"{label}/{origin}"
-        if record.id is None:
-            return place
-        name = f"{label}/{record.id}"
-        if name in self._seen:
-            self.renamed += 1
-            return f"{name}@{origin}"
-        self._seen.add(name)
-        return name
 
-    def _flush(self) -> None:
-        if self._pending:
-            columns = list(zip(*self._pending, strict=True))
-            arrays = [pa.array(c, f.type) for c, f in zip(columns, TEXT_SCHEMA, strict=True)]
-            self._rows.keep(pa.RecordBatch.from_arrays(arrays, schema=TEXT_SCHEMA))
-        self._pending, self._chars = [], 0
+class _Names:
+    """Ids and origins of the rows of one file, or member of the archive `whole`.
+
+    A row is named `label/file:line`, or `label/file/id` where it has an id; the file is left out
+    where the source is that file. An id that the file had before gets its line appended. Ids are
+    remembered by their hash: two with the same one would only get a longer name.
+    """
+
+    def __init__(self, label: str, whole: str, file: str):
+        self.renamed = 0
+        self._file = file
+        self._prefix = f"{label}{file[len(whole) :]}" if whole == label else f"{label}/{file}"
+        self._seen: set[int] = set()
+
+    def origin(self, place: int | None) -> str:
+        return self._file if place is None else f"{self._file}:{place}"
+
+    def origins(self, places: pa.Array) -> pa.Array:
+        prefix = pa.scalar(f"{self._file}:")
+        return pc.binary_join_element_wise(prefix, places.cast(pa.string()), pa.scalar(""))
+
+    def id(self, name: str | None, origin: str) -> str:
+        place = origin.removeprefix(self._file)
+        return f"{self._prefix}{place}" if name is None else self._unique(name, place[1:])
+
+    def ids(self, found: pa.RecordBatch) -> pa.Array:
+        """The ids of a batch: all its rows have a name, or none has."""
+        places = found["place"].cast(pa.string())
+        if found["id"].null_count:
+            return pc.binary_join_element_wise(pa.scalar(f"{self._prefix}:"), places, pa.scalar(""))
+        named = zip(found["id"].to_pylist(), places.to_pylist(), strict=True)
+        return pa.array([self._unique(name, place) for name, place in named])
+
+    def _unique(self, name: str, place: str) -> str:
+        full = f"{self._prefix}/{name}"
+        digest = xxhash.xxh3_64_intdigest(full.encode())
+        self.renamed += digest in self._seen
+        while digest in self._seen:
+            full += f"@{place}"
+            digest = xxhash.xxh3_64_intdigest(full.encode())
+        self._seen.add(digest)
+        return full

@@ -1,278 +1,139 @@
-"""Rows of one source file, each either a text or the reason why it is none.
+"""Rows of one entry by its format: good ones as records or batches, others with a reason.
 
-`.txt .md .rst .py` files are one document each; `.jsonl .ndjson .json .csv .tsv .parquet .arrow`
-have one per row. Text is UTF-8; a byte order mark is dropped, CR LF becomes LF, all else is kept.
+`.txt .md .rst .py .html` are one document each; the other formats have many rows. A byte order mark
+is dropped.
 """
 
 import csv
 import itertools
-import json
-import reprlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from cluster.errors import BadInput
-from tasks.data.reading.decompress import read_chunks
-from tasks.data.reading.sources import PLAIN, SourceFile, SourceSettings, open_regular
+from tasks.data.reading import rows
+from tasks.data.reading.decompress import Entry
+from tasks.data.reading.formats import LINES, MEMBERS, PLAIN
+from tasks.data.reading.json_lines import json_lines, read_lines
+from tasks.data.reading.rows import BOM, Found, Record, checked, decode, judge, parse_json, show
+from tasks.data.reading.sources import SourceSettings
 
-MAX_ROW_BYTES = 64 << 20
-MAX_JSON_BYTES = 512 << 20
-# A Parquet dictionary can blow 500 KB up to 5 GB; nothing in the footer tells.
-MAX_TABLE_RATIO = 1000
-TABLE_FREE_BYTES = 1 << 30
-TABLE_ROWS = 64
-SAMPLE_CHARS = 500
-BOM = b"\xef\xbb\xbf"
+MAX_JSON_BYTES = 256 << 20
 
 
-@dataclass(frozen=True)
-class Record:
-    """One row: its place in the file (None: the whole file), and its text or a reason against it.
+def is_readable(entry: Entry, settings: SourceSettings) -> bool:
+    """Whether an entry has rows; other members of an archive are ignored."""
+    return settings.format is not None or entry.format in MEMBERS
 
-    `sample` is what a rejected row looked like; `keys` the fields of a row without a text.
+
+def read_entry(entry: Entry, settings: SourceSettings, native: bool = False) -> Iterator[Found]:
+    """Every row of an entry, good or bad, in order; `native` takes compiled passes, same rows.
+
+    Raises BadInput where it cannot be read as a whole: damaged, or no such column.
     """
+    suffix = f".{settings.format}" if settings.format else entry.format
+    if suffix in PLAIN:
+        return iter([_document(entry)])
+    if suffix == LINES:
+        return _lines(entry)
+    if suffix == ".json":
+        return _json(entry, settings, native)
+    if suffix in (".csv", ".tsv"):
+        return _csv(entry, settings, "\t" if suffix == ".tsv" else ",")
+    if suffix in (".html", ".htm", ".warc", ".wet"):
+        from tasks.data.reading import web
 
-    place: int | None
-    text: str = ""
-    reason: str | None = None
-    id: str | None = None
-    sample: str = ""
-    keys: tuple[str, ...] = ()
+        page = suffix in (".html", ".htm")
+        return iter([web.html_document(entry)]) if page else web.warc_records(entry)
+    if suffix in (".parquet", ".arrow"):
+        from tasks.data.reading.tables import table_rows
 
-
-class DuplicateKey(ValueError):
-    """A JSON object that names a key twice; which value counts would be a guess."""
-
-
-def read_records(file: SourceFile, settings: SourceSettings) -> Iterator[Record]:
-    """Every row of a file, good or bad.
-
-    Raises BadInput where the file as a whole cannot be read: damaged, or no such column.
-    """
-    if file.format in PLAIN:
-        return iter([_document(file)])
-    if file.format == ".json":
-        return _json(file, settings)
-    if file.format in (".csv", ".tsv"):
-        return _csv(file, settings)
-    if file.format in (".parquet", ".arrow"):
-        return _table(file, settings)
-    return _json_lines(read_chunks(file.path), settings)
+        return table_rows(entry, settings, suffix, native)
+    return json_lines(entry.chunks(), settings, native)
 
 
-def read_lines(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
-    """Numbered lines without their ends, from 1; None stands for one longer than 64 MiB."""
-    pending, number, too_long = bytearray(), 1, False
-    for chunk in itertools.chain(chunks, [b"\n"]):
-        pending += chunk
-        if b"\n" in chunk:
-            *lines, rest = bytes(pending).split(b"\n")
-            pending = bytearray(rest)
-            for line in lines:
-                yield number, None if too_long or len(line) > MAX_ROW_BYTES else line
-                number, too_long = number + 1, False
-        if len(pending) > MAX_ROW_BYTES:
-            pending, too_long = bytearray(), True
+def whole(entry: Entry) -> bytes | None:
+    """The content of an entry, None if it is more than 64 MiB."""
+    content = bytearray()
+    for chunk in entry.chunks():
+        content += chunk
+        if len(content) > rows.MAX_ROW_BYTES:
+            return None
+    return bytes(content)
 
 
-def judge(place: int | None, row: Any, settings: SourceSettings) -> Record:
-    """The record of one parsed row: its text, or why it has none."""
-    if not isinstance(row, dict):
-        return Record(place, reason="not_an_object", sample=_show(row))
-    if settings.text not in row:
-        keys = tuple(str(key) for key in row)
-        return Record(place, reason="missing_text", sample=_show(row), keys=keys)
-    value, name = row[settings.text], None
-    if settings.id is not None:
-        name = row.get(settings.id)
-        if not isinstance(name, str | int) or name == "":
-            return Record(place, reason="missing_id", sample=_show(row))
-    if value is None:
-        return Record(place, reason="null_text", sample=_show(row))
-    if not isinstance(value, str):
-        return Record(place, reason="text_not_string", sample=_show(row))
-    return _checked(place, value, None if name is None else str(name))
+def _document(entry: Entry) -> Record:
+    content = whole(entry)
+    if content is None:
+        return Record(None, reason="too_large")
+    return checked(None, decode(content.removeprefix(BOM)))
 
 
-def _checked(place: int | None, text: str, name: str | None = None) -> Record:
-    text = text.replace("\r\n", "\n")
-    if not text.isascii():
-        for part in (text, name or ""):
-            try:
-                part.encode()
-            except UnicodeEncodeError as error:
-                # bytes that are not UTF-8 arrive as U+DC80 to U+DCFF ("surrogateescape")
-                escaped = 0xDC80 <= ord(part[error.start]) <= 0xDCFF
-                reason = "invalid_utf8" if escaped else "lone_surrogate"
-                return Record(place, reason=reason, sample=_show(text))
-    if "\0" in text:
-        return Record(place, reason="nul_character", sample=_show(text))
-    if not text or text.isspace():
-        return Record(place, reason="empty_text")
-    return Record(place, text, id=name)
+def _lines(entry: Entry) -> Iterator[Found]:
+    """A text per line; blank lines are no rows."""
+    for number, line in read_lines(entry.chunks()):
+        if line is None:
+            yield Record(number, reason="line_too_long")
+        elif line.removeprefix(BOM).strip():
+            yield checked(number, decode(line.removeprefix(BOM).removesuffix(b"\r")))
 
 
-def _document(file: SourceFile) -> Record:
-    parts, size = [], 0
-    for chunk in read_chunks(file.path):
-        parts.append(chunk)
-        size += len(chunk)
-        if size > MAX_ROW_BYTES:
-            return Record(None, reason="too_large", sample=_show(parts[0]))
-    return _checked(None, _decode(b"".join(parts).removeprefix(BOM)))
-
-
-def _json(file: SourceFile, settings: SourceSettings) -> Iterator[Record]:
+def _json(entry: Entry, settings: SourceSettings, native: bool) -> Iterator[Found]:
     """A list of objects, or lines of objects whatever the suffix says."""
-    chunks = read_chunks(file.path)
+    chunks = entry.chunks()
     first = next(chunks, b"")
     chunks = itertools.chain([first], chunks)
     if first.removeprefix(BOM).lstrip()[:1] == b"[":
-        return _json_list(file, chunks, settings)
-    return _json_lines(chunks, settings)
+        return _json_list(entry, chunks, settings)
+    return json_lines(chunks, settings, native)
 
 
-def _json_list(
-    file: SourceFile, chunks: Iterable[bytes], settings: SourceSettings
-) -> Iterator[Record]:
+def _json_list(entry: Entry, chunks: Iterable[bytes], settings: SourceSettings) -> Iterator[Found]:
     content = bytearray()
     for chunk in chunks:
         content += chunk
         if len(content) > MAX_JSON_BYTES:
             limit = MAX_JSON_BYTES >> 20
-            raise BadInput(f"{file.path}: a JSON list over {limit} MiB; write it as .jsonl")
+            raise BadInput(f"{entry.shown}: a JSON list over {limit} MiB; write it as .jsonl")
     try:
-        rows = _parse(_decode(bytes(content.removeprefix(BOM))))
+        found = parse_json(decode(bytes(content.removeprefix(BOM))))
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{file.path} is not valid JSON: {error}") from error
-    return (judge(number, row, settings) for number, row in enumerate(rows, 1))
+        why = f"{type(error).__name__} {error}".strip()
+        raise BadInput(f"{entry.shown} is not valid JSON: {why}") from error
+    return (judge(number, row, settings) for number, row in enumerate(found, 1))
 
 
-def _json_lines(chunks: Iterable[bytes], settings: SourceSettings) -> Iterator[Record]:
-    """One object per line; blank lines are no rows."""
-    for number, line in read_lines(chunks):
-        if line is None:
-            yield Record(number, reason="line_too_long")
-        elif line.removeprefix(BOM).strip():
-            yield _json_line(number, line.removeprefix(BOM), settings)
-
-
-def _json_line(number: int, line: bytes, settings: SourceSettings) -> Record:
-    try:
-        return judge(number, _parse(line.decode()), settings)
-    except UnicodeDecodeError:
-        reason = "invalid_utf8"
-    except DuplicateKey:
-        reason = "duplicate_key"
-    except RecursionError:
-        reason = "nested_too_deep"
-    except ValueError:
-        reason = "invalid_json"
-    return Record(number, reason=reason, sample=_show(line))
-
-
-def _csv(file: SourceFile, settings: SourceSettings) -> Iterator[Record]:
+def _csv(entry: Entry, settings: SourceSettings, delimiter: str) -> Iterator[Found]:
     """Rows under a header line; the place is the line where a row ends."""
-    lines = (_decode((line or b"") + b"\n") for _, line in read_lines(read_chunks(file.path)))
-    header = next(lines, "").removeprefix("\ufeff")
-    csv.field_size_limit(MAX_ROW_BYTES)
-    reader = csv.DictReader(
-        itertools.chain([header], lines),
-        delimiter="\t" if file.format == ".tsv" else ",",
-        strict=True,
-    )
+    lines = _csv_lines(entry)
+    csv.field_size_limit(rows.MAX_ROW_BYTES)
+    quoting: Any = csv.QUOTE_MINIMAL if settings.quotes else csv.QUOTE_NONE
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
     try:
-        for row in reader:
-            yield judge(reader.line_num, row, settings)
+        header = next(reader, [])
+        _check_header(entry, header, settings)
+        for values in reader:
+            if len(values) == len(header):
+                yield judge(reader.line_num, dict(zip(header, values, strict=True)), settings)
+            elif values:
+                yield Record(reader.line_num, reason="wrong_field_count", sample=show(values))
     except csv.Error as error:
-        raise BadInput(f"{file.path}, line {reader.line_num}: {error}") from error
+        raise BadInput(
+            f"{entry.shown}, line {reader.line_num}: {error}; if its quotes are part "
+            "of the text, say `quotes: false` in the source"
+        ) from error
 
 
-def _table(file: SourceFile, settings: SourceSettings) -> Iterator[Record]:
-    """Rows of a Parquet or Arrow file, from 1."""
-    columns = [c for c in (settings.text, settings.id) if c is not None]
-    number, logical = 0, 0
-    try:
-        for batch in _batches(file, columns):
-            logical += batch.nbytes
-            if logical > TABLE_FREE_BYTES and logical > MAX_TABLE_RATIO * file.size:
-                raise BadInput(f"{file.path}: {file.size} bytes became more than {logical} bytes")
-            values = [_values(batch.column(c)) for c in columns]
-            for row in zip(*values, strict=True):
-                number += 1
-                yield judge(number, dict(zip(columns, row, strict=True)), settings)
-    except (OSError, pa.ArrowException) as error:
-        raise BadInput(f"{file.path} is damaged: {error} after {number} rows") from error
+def _csv_lines(entry: Entry) -> Iterator[str]:
+    """Lines with LF. A line over 64 MiB is an error: rows may go over lines."""
+    for number, line in read_lines(entry.chunks()):
+        if line is None:
+            raise csv.Error(f"line {number} is longer than {rows.MAX_ROW_BYTES >> 20} MiB")
+        yield decode(line.removeprefix(BOM) if number == 1 else line) + "\n"
 
 
-def _batches(file: SourceFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    with open_regular(file.path) as raw:
-        if file.format == ".parquet":
-            table = pq.ParquetFile(raw, page_checksum_verification=True)
-            _check_columns(file, table.schema_arrow.names, columns)
-            yield from table.iter_batches(TABLE_ROWS, columns=columns, use_threads=False)
-            return
-        reader = _open_arrow(raw)
-        _check_columns(file, reader.schema.names, columns)
-        for batch in _arrow_batches(reader):
-            for start in range(0, batch.num_rows, TABLE_ROWS):
-                yield batch.select(columns).slice(start, TABLE_ROWS)
-
-
-def _arrow_batches(reader: Any) -> Iterable[pa.RecordBatch]:
-    if isinstance(reader, pa.ipc.RecordBatchFileReader):
-        return (reader.get_batch(i) for i in range(reader.num_record_batches))
-    return iter(reader)
-
-
-def _open_arrow(raw: Any) -> Any:
-    try:
-        return pa.ipc.open_file(raw)
-    except pa.ArrowInvalid:  # not the file format: the stream format has no magic number
-        raw.seek(0)
-        return pa.ipc.open_stream(raw)
-
-
-def _check_columns(file: SourceFile, found: list[str], wanted: list[str]) -> None:
-    for name in wanted:
-        if name not in found:
-            raise BadInput(f"{file.path} has no column '{name}'; it has: {', '.join(found)}")
-
-
-def _values(column: pa.Array) -> list[Any]:
-    """Python values; strings by way of bytes, since Arrow does not check that they are UTF-8."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        column = column.view(pa.binary() if pa.types.is_string(column.type) else pa.large_binary())
-        column.validate(full=True)
-        return [None if v is None else _decode(v) for v in column.to_pylist()]
-    return list(column.to_pylist())
-
-
-def _decode(content: bytes) -> str:
-    return content.decode(errors="surrogateescape")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise DuplicateKey
-    return found
-
-
-_parse = json.JSONDecoder(object_pairs_hook=_unique).decode
-_brief = reprlib.Repr()  # repr() itself recurses without bound
-_brief.maxstring = _brief.maxother = SAMPLE_CHARS
-
-
-def _show(value: Any) -> str:
-    """The beginning of a bad value in printable form, for the rejects file."""
-    if isinstance(value, bytes):
-        return value[:SAMPLE_CHARS].decode(errors="backslashreplace")
-    text = value if isinstance(value, str) else _brief.repr(value)
-    return text[:SAMPLE_CHARS].encode(errors="backslashreplace").decode()
+def _check_header(entry: Entry, header: list[str], settings: SourceSettings) -> None:
+    if len(set(header)) != len(header):
+        raise BadInput(f"{entry.shown}: a column is named twice: {', '.join(header)}")
+    for name in settings.fields if header else ():
+        if name not in header:
+            raise BadInput(f"{entry.shown} has no column '{name}'; it has: {', '.join(header)}")

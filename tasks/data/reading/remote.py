@@ -1,67 +1,117 @@
-"""Sources that are not on this machine: fsspec URLs and Hugging Face data sets, copied once.
+"""Sources that are not on this machine: URLs and Hugging Face data sets, copied once.
 
 Copies lie in `$HEADRACE_HOME/downloads/`; a file is fetched again when its remote checksum changes.
+Bytes go from the network to the disk in chunks. What fails in passing is tried again, three times.
 """
 
+import glob
 import hashlib
+import itertools
 import json
 import logging
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
-from cluster.errors import BadInput
+from cluster.errors import BadInput, MissingExtra
 from cluster.files import write_atomically
 from cluster.home import subfolder
-from tasks.data.reading.sources import PLAIN, ROWS, TABLES
+from tasks.data.reading.formats import ARCHIVES, MEMBERS
 
 HUB = "hf://"
+HTTP = ("http://", "https://")
 INDEX = ".index.json"
+# Packages of file systems that fsspec knows but does not bring along, by URL scheme.
+PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs"}
+PACKAGES |= {"abfs": "adlfs", "http": "aiohttp", "https": "aiohttp"}
+# Of a data set's repository, what is about the data and not the data.
+NOT_DATA = ["README*", "LICENSE*", "*/README*", ".*"]
+ATTEMPTS = 4
+FIRST_WAIT_S = 1.0
+Result = TypeVar("Result")
 log = logging.getLogger("headrace.read")
 
 
-def download(url: str) -> Path:
-    """A local folder with the files of a URL, a URL pattern or `hf://org/name@revision`.
+class Passing(Exception):
+    """A failure that another attempt may not meet."""
 
-    Raises BadInput when nothing is there or the file system's package is not installed.
+
+def download(url: str) -> tuple[str, Path]:
+    """The label of a URL, URL pattern or `hf://org/name@revision`, and a local folder of its files.
+
+    Raises BadInput when nothing is there or it cannot be fetched, and MissingExtra when the file
+    system's package is not installed.
     """
     if url.startswith(HUB):
-        return _download_from_hub(url.removeprefix(HUB))
-    return _download_by_fsspec(url)
+        return _from_hub(url.removeprefix(HUB))
+    if url.startswith(HTTP) and "*" not in url and not url.endswith("/"):
+        from tasks.data.reading.http import fetch
+
+        name = PurePosixPath(url.split("?")[0].split("#")[0]).name
+        folder = subfolder(f"downloads/url-{_short(url)}")
+        repeated(url, lambda: fetch(url, folder / name))
+        return name, folder
+    return _label(url), _by_fsspec(url)
 
 
-def _download_from_hub(name: str) -> Path:
+def repeated(what: str, attempt: Callable[[], Result]) -> Result:
+    """The result of an attempt, made again after 1, 2 and 4 seconds while its failure is passing.
+
+    Raises BadInput when the last one fails.
+    """
+    for number in range(ATTEMPTS):
+        try:
+            return attempt()
+        except Passing as error:
+            if number + 1 == ATTEMPTS:
+                raise BadInput(
+                    f"{what} cannot be fetched: {error}; {ATTEMPTS} attempts. Run again later"
+                ) from error
+            log.warning("%s: %s; trying again", what, error)
+            time.sleep(FIRST_WAIT_S * 2**number)
+    raise AssertionError("unreachable")
+
+
+def _label(url: str) -> str:
+    """The folders of a URL before its first wildcard."""
+    parts = PurePosixPath(url.split("://", 1)[1]).parts
+    return "/".join(itertools.takewhile(lambda part: not glob.has_magic(part), parts))
+
+
+def _from_hub(name: str) -> tuple[str, Path]:
+    """`org/name@revision`, and optionally `/` and a pattern of files."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    repository, _, revision = name.partition("@")
+    repository, pattern = _hub_parts(name)
+    base, _, revision = repository.partition("@")
     folder = subfolder(f"downloads/hf-{_short(name)}")
     try:
         snapshot_download(
-            repository,
+            base,
             repo_type="dataset",
             revision=revision or None,
-            allow_patterns=[f"*{s}*" for s in PLAIN + ROWS + TABLES],
+            allow_patterns=[pattern] if pattern else [f"*{s}*" for s in MEMBERS + ARCHIVES],
+            ignore_patterns=NOT_DATA,
             local_dir=folder,
         )
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise BadInput(
-            f"{HUB}{name} cannot be fetched: {error}. The form is hf://org/name@revision; "
-            "a gated set needs `hf auth login`"
+            f"{HUB}{name} cannot be fetched: {error}. The form is hf://org/name@revision or "
+            "hf://org/name@revision/data/*.parquet; a gated set needs `hf auth login`"
         ) from error
-    return folder
+    return repository, folder
 
 
-def _download_by_fsspec(url: str) -> Path:
-    import fsspec
+def _hub_parts(name: str) -> tuple[str, str]:
+    parts = name.split("/")
+    return "/".join(parts[:2]), "/".join(parts[2:])
 
-    try:
-        system, pattern = fsspec.core.url_to_fs(url)
-        found = system.find(pattern) if system.isdir(pattern) else system.glob(pattern)
-    except (ImportError, ValueError, OSError) as error:
-        raise BadInput(f"source '{url}' cannot be listed: {error}") from error
-    if not found:
-        raise BadInput(f"source '{url}' matches no file")
+
+def _by_fsspec(url: str) -> Path:
+    system, found = _listed(url)
     folder = subfolder(f"downloads/url-{_short(url)}")
     index = folder / INDEX
     known = json.loads(index.read_text()) if index.exists() else {}
@@ -69,23 +119,63 @@ def _download_by_fsspec(url: str) -> Path:
     present = {os.path.relpath(path, root): path for path in found}
     for name in known.keys() - present.keys():
         (folder / name).unlink(missing_ok=True)
-    current = {n: _fetch(system, path, folder / n, known.get(n)) for n, path in present.items()}
-    write_atomically(index, json.dumps(current))
+    for name, remote in present.items():
+        local = folder / name
+
+        def attempt(remote: str = remote, local: Path = local, name: str = name) -> str:
+            return _fetch(system, remote, local, known.get(name))
+
+        known[name] = repeated(remote, attempt)
+        write_atomically(index, json.dumps({n: known[n] for n in present if n in known}))
     return folder
+
+
+def _listed(url: str) -> tuple[Any, list[str]]:
+    """The file system of a URL and the paths of its files."""
+    import fsspec
+
+    scheme = url.split("://")[0]
+    try:
+        system, pattern = fsspec.core.url_to_fs(url)
+        system.invalidate_cache()
+        found = system.find(pattern) if system.isdir(pattern) else system.glob(pattern)
+    except ImportError as error:
+        package = PACKAGES.get(scheme)
+        if package is None:
+            raise BadInput(f"source '{url}' cannot be listed: {error}") from error
+        raise MissingExtra(
+            f"source '{url}' needs {package}, which is not installed: `uv pip install {package}`"
+        ) from error
+    except (ValueError, OSError) as error:
+        raise BadInput(f"source '{url}' cannot be listed: {error}") from error
+    if not found:
+        raise BadInput(f"source '{url}' matches no file")
+    return system, sorted(found)
 
 
 def _fetch(system: Any, remote: str, local: Path, known: str | None) -> str:
     """Copy one file unless its checksum is the known one; the checksum."""
-    checksum = str(system.checksum(remote))
-    if checksum != known or not local.exists():
+    try:
+        checksum = str(system.checksum(remote))
+        if checksum == known and local.exists():
+            return checksum
         log.info("fetching %s", remote)
         local.parent.mkdir(parents=True, exist_ok=True)
         partial = local.with_name(f".{local.name}")
         system.get_file(remote, str(partial))
-        expected = system.size(remote)
-        if expected is not None and partial.stat().st_size != expected:
-            raise BadInput(f"{remote}: got {partial.stat().st_size} of {expected} bytes")
-        partial.replace(local)
+        expected, found = system.size(remote), partial.stat().st_size
+        system.invalidate_cache()
+        if str(system.checksum(remote)) != checksum:
+            raise Passing("it changed while it was fetched")
+    except FileNotFoundError as error:
+        raise BadInput(f"{remote} is no longer there") from error
+    except PermissionError as error:
+        raise BadInput(f"{remote} may not be read: {error}") from error
+    except (OSError, TimeoutError) as error:
+        raise Passing(f"{type(error).__name__}: {error}") from error
+    if expected is not None and found != expected:
+        raise Passing(f"got {found} of {expected} bytes")
+    partial.replace(local)
     return checksum
 
 

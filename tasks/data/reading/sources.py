@@ -9,20 +9,17 @@ import os
 import stat
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
 from cluster.errors import BadInput
 from cluster.settings import Settings, nearest
+from tasks.data.reading.formats import ARCHIVES, MEMBERS, SUPPORTED, compression, data_suffix
 
-COMPRESSIONS = (".gz", ".zst", ".bz2")
-PLAIN = (".txt", ".md", ".rst", ".py")
-ROWS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
-TABLES = (".parquet", ".arrow")
-SUPPORTED = f"{', '.join(PLAIN + ROWS)} (plain or {', '.join(COMPRESSIONS)}), {', '.join(TABLES)}"
 PYTHON = "python://"
 PYTHON_CORPORA = ("stdlib", "all")
 SITE_PACKAGES = "site-packages/"
@@ -31,17 +28,42 @@ NOT_STDLIB = {"test", "tests", "idle_test", "__pycache__", "site-packages", "dis
 MACHINE_FILES = "_sysconfigdata"
 
 
+Format = Literal[
+    "txt", "lines", "html", "warc", "wet", "jsonl", "json", "csv", "tsv", "parquet", "arrow"
+]
+
+
 class SourceSettings(Settings):
-    """One source of text: where it is, which field holds the text, and its share of training."""
+    """One source of text: where it is, which fields hold what, and its share of training.
+
+    A field inside another is named with dots, `meta.license`.
+    """
 
     path: str = Field(
-        description="file, glob, directory, URL, hf://org/name@revision, python://stdlib"
+        description="file, glob, directory, archive, URL, hf://org/name@revision, python://stdlib"
     )
+    format: Format | None = Field(
+        None, description="how to read it whatever its suffix; `lines`: a text per line"
+    )
+    quotes: bool = Field(True, description="csv, tsv: whether a field may stand in quotes")
     text: str = Field("text", description="the field or column that holds the text")
     id: str | None = Field(None, description="the field that names a row; null names it by place")
     license: str | None = Field(None, description="SPDX name, carried with every row")
+    license_field: str | None = Field(
+        None, description="the field with a row's own license; `license` where that is empty"
+    )
+    label: str | None = Field(None, description="the field with a row's class, carried along")
+    rows: int | None = Field(
+        None, ge=0, description="how many rows it has, good and bad; any other number fails the run"
+    )
     weight: float = Field(1.0, gt=0, description="share of the training tokens")
     max_epochs: float | None = Field(None, gt=0, description="most repetitions in training")
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields it takes, the text first, each once."""
+        named = (self.text, self.id, self.license_field, self.label)
+        return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
 @dataclass(frozen=True)
@@ -57,6 +79,20 @@ class SourceFile:
     def format(self) -> str:
         """The suffix that says how to read it, without compression: `.jsonl`."""
         return data_suffix(self.name)
+
+    @property
+    def text_bytes(self) -> int:
+        """About how much text it holds: compressed text grows to two to four times its size."""
+        packed = compression(self.name) or self.format in (".parquet", ".zip")
+        return self.size * 3 if packed else self.size
+
+    def check_unchanged(self) -> None:
+        """Raise BadInput when the file is no longer the one that was found."""
+        about = self.path.stat() if self.path.exists() else None
+        if about is None or (about.st_size, about.st_mtime_ns) != (self.size, self.mtime_ns):
+            raise BadInput(
+                f"{self.path} changed while it was read; run again when nothing writes to it"
+            )
 
 
 @dataclass(frozen=True)
@@ -75,20 +111,38 @@ class Source:
 
 
 def resolve(sources: tuple[SourceSettings, ...]) -> list[Source]:
-    """Every source with its files; labels are unique.
+    """Every source with its files, as given; two may still have the same label.
 
     Raises BadInput for a path that does not exist, a pattern that matches nothing, a format that
     is not supported, and anything that is not a regular file below its root.
     """
     if not sources:
         raise BadInput("the recipe names no sources; try `sources: [{path: python://stdlib}]`")
-    resolved: dict[str, Source] = {}
-    for settings in sources:
-        label, files, ignored = _find(settings.path)
-        names = itertools.chain([label], (f"{label}-{n}" for n in itertools.count(2)))
-        unused = next(name for name in names if name not in resolved)
-        resolved[unused] = Source(settings, unused, tuple(files), ignored)
-    return list(resolved.values())
+    return [_resolve(settings) for settings in sources]
+
+
+def in_order(sources: list[Source], contents: list[str]) -> list[tuple[Source, str]]:
+    """Sources with their content hashes, by label and content, each under a label of its own.
+
+    The order and the labels are the same however the recipe lists them.
+    """
+
+    def rank(pair: tuple[Source, str]) -> tuple[str, str, str]:
+        source, content = pair
+        return source.label, content, source.settings.model_dump_json(exclude={"path"})
+
+    taken: list[tuple[Source, str]] = []
+    for source, content in sorted(zip(sources, contents, strict=True), key=rank):
+        flat = source.label.replace("/", "-")  # `org/name` could be a file of the source `org`
+        names = itertools.chain([source.label, flat], (f"{flat}-{n}" for n in itertools.count(2)))
+        label = next(n for n in names if not any(_overlap(n, other.label) for other, _ in taken))
+        taken.append((replace(source, label=label), content))
+    return taken
+
+
+def _overlap(label: str, other: str) -> bool:
+    """Whether rows of two sources could get the same name, which begins with the label."""
+    return f"{label}/".startswith(f"{other}/") or f"{other}/".startswith(f"{label}/")
 
 
 def python_files(corpus: str) -> list[SourceFile]:
@@ -99,7 +153,7 @@ def python_files(corpus: str) -> list[SourceFile]:
     if corpus == "all":
         for packages in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}):
             files += _python_tree(Path(packages), SITE_PACKAGES)
-    return sorted(files, key=lambda f: f.name)
+    return sorted(files, key=_name)
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -114,30 +168,26 @@ def open_regular(path: Path) -> BufferedReader:
     return os.fdopen(handle, "rb")
 
 
-def data_suffix(name: str) -> str:
-    """The suffix below compression, in lower case: `a.JSONL.gz` -> `.jsonl`."""
-    path = Path(name.lower())
-    return path.with_suffix("").suffix if path.suffix in COMPRESSIONS else path.suffix
-
-
-def _find(path: str) -> tuple[str, list[SourceFile], int]:
+def _resolve(settings: SourceSettings) -> Source:
+    path = settings.path
     if path.startswith(PYTHON):
-        return path, python_files(path.removeprefix(PYTHON)), 0
+        return Source(settings, path, tuple(python_files(path.removeprefix(PYTHON))))
     if "://" in path:
         from tasks.data.reading.remote import download
 
-        folder = download(path)
-        return _fixed_part(path.split("://", 1)[1]).as_posix(), *_below(folder, _walk(folder), path)
+        label, folder = download(path)
+        return _below(settings, label, folder, _walk(folder))
     local = Path(path).expanduser()
     if local.is_dir():
-        return local.resolve().name, *_below(local, _walk(local), path)
+        return _below(settings, local.resolve().name, local, _walk(local))
     if local.exists():
-        _check_format(local)
-        return local.name, [_record(local, local.name)], 0
-    return _find_glob(path, local)
+        _check_format(local, settings)
+        return Source(settings, local.name, (_record(local, local.name),))
+    return _find_glob(settings, local)
 
 
-def _find_glob(path: str, local: Path) -> tuple[str, list[SourceFile], int]:
+def _find_glob(settings: SourceSettings, local: Path) -> Source:
+    path = settings.path
     if not glob.has_magic(path):
         raise BadInput(f"source '{path}' does not exist; looked for {Path.cwd() / local}")
     root = _fixed_part(path)
@@ -145,7 +195,7 @@ def _find_glob(path: str, local: Path) -> tuple[str, list[SourceFile], int]:
     matches = [m for m in matches if not m.is_dir()]
     if not matches:
         raise BadInput(f"source '{path}' matches no file; looked below {Path.cwd() / root}")
-    return root.resolve().name, *_below(root, matches, path)
+    return _below(settings, root.resolve().name, root, matches)
 
 
 def _fixed_part(pattern: str) -> Path:
@@ -168,25 +218,40 @@ def _refuse(error: OSError) -> None:
     raise BadInput(f"{error.filename} cannot be listed by user {user}: {error.strerror}")
 
 
-def _below(root: Path, paths: list[Path], path: str) -> tuple[list[SourceFile], int]:
-    """Records of the files in a supported format, sorted by name; and how many others there are."""
-    usable = [p for p in paths if data_suffix(p.name) in PLAIN + ROWS + TABLES]
+def _below(settings: SourceSettings, label: str, root: Path, paths: list[Path]) -> Source:
+    """The files that can be read, sorted by name, with a count of the others."""
+    usable = [p for p in paths if settings.format or _readable(p)]
     if not usable:
         found = sorted({data_suffix(p.name) or "none" for p in paths})
         raise BadInput(
-            f"source '{path}' has no file to read; looked at {len(paths)} files below "
+            f"source '{settings.path}' has no file to read; looked at {len(paths)} files below "
             f"{root.resolve()} with suffixes {', '.join(found) or 'none'}; supported: {SUPPORTED}"
         )
     inside = root.resolve()
     for entry in usable:
-        if entry.is_symlink() and not entry.resolve().is_relative_to(inside):
+        if entry.is_symlink() and not _target(entry).is_relative_to(inside):
             raise BadInput(f"{entry} is a link out of {inside}; name its target as a source")
-    records = [_record(p, p.relative_to(root).as_posix()) for p in usable]
-    return sorted(records, key=lambda r: r.name), len(paths) - len(usable)
+    files = sorted((_record(p, p.relative_to(root).as_posix()) for p in usable), key=_name)
+    return Source(settings, label, tuple(files), ignored=len(paths) - len(usable))
 
 
-def _check_format(path: Path) -> None:
-    if data_suffix(path.name) not in PLAIN + ROWS + TABLES:
+def _target(link: Path) -> Path:
+    try:
+        return link.resolve()
+    except (OSError, RuntimeError) as error:  # Python up to 3.12 raises the latter for a loop
+        raise BadInput(f"{link} is a link that leads nowhere: {error}") from error
+
+
+def _name(file: SourceFile) -> str:
+    return file.name
+
+
+def _readable(path: Path) -> bool:
+    return data_suffix(path.name) in MEMBERS + ARCHIVES
+
+
+def _check_format(path: Path, settings: SourceSettings) -> None:
+    if not settings.format and not _readable(path):
         found = data_suffix(path.name) or "none"
         raise BadInput(f"{path} has suffix {found}, which is not read; supported: {SUPPORTED}")
 

@@ -1,0 +1,86 @@
+"""Steps of a stage whose results are Arrow files in its scratch folder, one per item of work.
+
+A file appears complete or not at all, whoever is killed while writing it; what is there is not done
+again. Ray may run one item twice at a time: each attempt writes a file of its own name.
+"""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+
+from cluster.errors import BadInput
+from cluster.fan_out import fan_out
+from cluster.store import Draft
+from tasks.data.blocks import NO_SPACE
+
+Item = TypeVar("Item")
+
+
+def phase(
+    draft: Draft,
+    name: str,
+    work: Callable[[Item], pa.Table],
+    items: Sequence[Item],
+    at_once: int | None,
+) -> list[Path]:
+    """The files with `work(item)` for every item, in order; `work` is picklable.
+
+    Raises BadInput naming the folder when its disk is full.
+    """
+    folder = draft.scratch / name
+    folder.mkdir(exist_ok=True)
+    paths = []
+    for path in fan_out(partial(_once, folder, work), list(enumerate(items)), at_once):
+        paths.append(path)
+        draft.progress(len(paths), len(items), f"blocks, {name}")
+    return paths
+
+
+def load(path: Path) -> pa.Table:
+    """A phase's file, mapped into memory: only what is used is read."""
+    with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
+        return reader.read_all()
+
+
+def save(path: Path, table: pa.Table) -> None:
+    """Write a table as an Arrow file, a record batch per chunk, and sync it."""
+    with path.open("wb") as sink:
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        sink.flush()
+        os.fsync(sink.fileno())
+
+
+@contextlib.contextmanager
+def full_disk_named(folder: Path, needed: int) -> Iterator[None]:
+    """Turn the error of a full disk into one that says where, how much, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        raise BadInput(
+            f"no space left in {folder}, which needs about {needed:,} bytes more; free as much, or "
+            "set HEADRACE_HOME to a larger disk, and run again: what is finished is kept"
+        ) from error
+
+
+def _once(folder: Path, work: Callable[[Item], pa.Table], numbered: tuple[int, Item]) -> Path:
+    number, item = numbered
+    path = folder / f"{number:05d}.arrow"
+    if not path.exists():
+        table = work(item)
+        temporary = folder / f".{number:05d}-{secrets.token_hex(8)}"
+        try:
+            with full_disk_named(folder, table.nbytes):
+                save(temporary, table)
+                temporary.rename(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return path

@@ -1,0 +1,147 @@
+"""The shingle sets of many documents, in memory or in a file, and the comparison of those that
+share a bucket.
+"""
+
+import mmap
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from tasks.data.deduplication.links import Links
+from tasks.data.deduplication.phases import full_disk_named
+from tasks.data.kernels import kernel
+from tasks.data.kernels.buffers import Offsets
+from tasks.data.kernels.words import Hashes
+
+SETS_BYTES = 64 << 20
+Buckets = tuple[Offsets, Offsets]
+
+
+class ShingleSets:
+    """Sets of 64-bit hashes by document; more than `SETS_BYTES` of them go to a nameless file."""
+
+    def __init__(self, size: int, folder: Path):
+        self.lengths = np.zeros(size, np.int64)
+        self._starts = np.zeros(size, np.int64)
+        self._folder = folder
+        self._parts: list[Hashes] = []
+        self._total = 0
+        self._file: IO[bytes] | None = None
+
+    def add(self, documents: Offsets, values: Hashes, offsets: Offsets) -> None:
+        """Take in the sets of some documents."""
+        self.lengths[documents] = np.diff(offsets)
+        self._starts[documents] = self._total + offsets[:-1]
+        self._total += len(values)
+        self._parts.append(values)
+        if self._file is not None or 8 * self._total > SETS_BYTES:
+            self._spool()
+
+    def take(self, documents: Offsets) -> tuple[Hashes, Offsets]:
+        """The sets of these documents, one after another, and their offsets."""
+        ends = np.concatenate([[0], np.cumsum(self.lengths[documents])])
+        out = np.empty(ends[-1], np.uint64)
+        if self._file is None:
+            self._parts = [np.concatenate(self._parts)] if len(self._parts) > 1 else self._parts
+            if self._parts:
+                _gather(self._parts[0], self._starts[documents], ends, out)
+        else:
+            with mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                values = np.frombuffer(mapped, np.uint64)
+                _gather(values, self._starts[documents], ends, out)
+                del values
+        return out, ends
+
+    def _spool(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 (lives as we do)
+        with full_disk_named(self._folder, 8 * sum(map(len, self._parts))):
+            for part in self._parts:
+                self._file.write(part.data)
+            self._file.flush()
+        self._parts = []
+
+
+def buckets_of(keys: Hashes, documents: Offsets) -> Buckets:
+    """Groups of two or more documents (ascending) whose keys are equal, and their offsets."""
+    order = np.argsort(keys, kind="stable")
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(keys[order])) + 1, [len(keys)]])
+    sizes = np.diff(starts)
+    members = documents[order][np.repeat(sizes > 1, sizes)]
+    return members, np.concatenate([[0], np.cumsum(sizes[sizes > 1])])
+
+
+def compare(links: Links, sets: ShingleSets, buckets: Buckets, threshold: float) -> None:
+    """Link what is alike within the buckets, with at most `SETS_BYTES` of sets in memory."""
+    for portion in _portions(buckets, sets.lengths):
+        members, starts = _unsettled(portion, links.roots)
+        if len(members):
+            documents = np.unique(members)
+            places = np.searchsorted(documents, members)
+            links.check(documents, sets.take(documents), (places, starts), threshold)
+
+
+def _unsettled(buckets: Buckets, roots: Offsets) -> Buckets:
+    """The buckets whose documents are not in one component already."""
+    members, starts = buckets
+    if not len(members):
+        return buckets
+    theirs = roots[members]
+    low, high = (f.reduceat(theirs, starts[:-1]) for f in (np.minimum, np.maximum))
+    sizes = np.diff(starts)
+    unsettled = low != high
+    return members[np.repeat(unsettled, sizes)], np.concatenate([[0], np.cumsum(sizes[unsettled])])
+
+
+def _portions(buckets: Buckets, lengths: Offsets) -> Iterator[Buckets]:
+    """The buckets in groups that fit; a larger one as every two parts of it, each fitting half."""
+    members, starts = buckets
+    if not len(members):
+        return
+    most = SETS_BYTES // 8
+    weights = np.add.reduceat(lengths[members], starts[:-1])
+    for first, last in _runs(packed(weights, most)):
+        inside = members[starts[first] : starts[last]]
+        if weights[first] <= most:
+            yield inside, starts[first : last + 1] - starts[first]
+        else:
+            yield from _pairs_of_parts(inside, packed(lengths[inside], most // 2))
+
+
+def _pairs_of_parts(members: Offsets, numbers: Offsets) -> Iterator[Buckets]:
+    parts = [members[first:last] for first, last in _runs(numbers)]
+    for i, part in enumerate(parts):
+        for other in parts[i + 1 :] or [part[:0]]:
+            both = np.concatenate([part, other])
+            yield both, np.array([0, len(both)])
+
+
+def _runs(numbers: Offsets) -> Sequence[tuple[int, int]]:
+    edges = np.flatnonzero(np.diff(numbers)) + 1
+    ends = [0, *edges.tolist(), len(numbers)]
+    return list(pairwise(ends))
+
+
+@kernel
+def packed(weights: Offsets, most: int) -> Offsets:
+    """A number for each: consecutive ones that weigh at most so much together have the same."""
+    out = np.zeros(len(weights), np.int64)
+    parcel, filled = 0, 0
+    for item in range(len(weights)):
+        weight = max(1, weights[item])
+        if filled and filled + weight > most:
+            parcel, filled = parcel + 1, 0
+        out[item] = parcel
+        filled += weight
+    return out
+
+
+@kernel
+def _gather(values: Hashes, starts: Offsets, ends: Offsets, out: Hashes) -> None:
+    for item in range(len(starts)):
+        for j in range(ends[item + 1] - ends[item]):
+            out[ends[item] + j] = values[starts[item] + j]

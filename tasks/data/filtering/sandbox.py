@@ -1,0 +1,44 @@
+"""The process that a custom filter runs in: texts come in on a pipe, reasons go out.
+
+Started by `custom.Runner` as `python -P sandbox.py PIPE`; needs the standard library only.
+"""
+
+import sys
+from multiprocessing.connection import Connection
+from typing import Any
+
+READY = "ready"
+
+
+def main() -> None:
+    """Import the filter's source, say so, and answer until the pipe is closed."""
+    pipe = Connection(int(sys.argv[1]))
+    path, name, source = pipe.recv()
+    sys.stdout = sys.stderr
+    try:
+        names: dict[str, Any] = {"__name__": "custom_filter", "__file__": path}
+        exec(compile(source, path, "exec"), names)  # noqa: S102 (what the recipe asks for)
+    except BaseException as error:
+        pipe.send(f"{type(error).__name__}: {error}")
+        return
+    pipe.send(READY)
+    while True:
+        try:
+            text = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_reason(names[name], name, text))
+
+
+def _reason(function: Any, name: str, text: str) -> str | None:
+    try:
+        answer = function(text)
+        if isinstance(answer, str) and answer:
+            return f"{name}:{answer}"
+        return None if answer is None or answer else name
+    except Exception as error:
+        return f"error:{type(error).__name__}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Find and replace personal data in batches of Arrow text, without a copy of what stays as it is.
+
+The native pass (scan.py) marks places; a small window around each is decoded, read in its plain
+spelling, and shown to the exact finders of the kind. What they find is what `pii.find` finds in the
+whole text.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tasks.data.kernels.buffers import Bytes, text_array, text_buffer
+from tasks.data.privacy.credentials import PEM_CHARS
+from tasks.data.privacy.disguise import fold
+from tasks.data.privacy.phones import phones
+from tasks.data.privacy.pii import FINDERS, Finder
+from tasks.data.privacy.scan import SIEVES, scan
+from tasks.data.privacy.spans import Span, settle
+
+# No finder looks further than this from a mark; in other spellings a character takes more bytes.
+MARGIN, WIDE_MARGIN = 320, 1600
+Found = dict[int, list[Span]]
+
+
+def find_all(texts: pa.Array, kinds: Iterable[str], regions: Sequence[str] = ()) -> Found:
+    """The instances in each text that has any, as spans of UTF-8 bytes, settled."""
+    data, offsets = text_buffer(texts)
+    finders = _finders(kinds, tuple(regions))
+    wanted = sum(1 << sieve for sieve in finders)
+    marks = scan(data, offsets, wanted)
+    found: Found = {}
+    for text, group in groupby(marks.tolist(), itemgetter(0)):
+        begin, end = int(offsets[text]), int(offsets[text + 1])
+        spans = {
+            Span(first - begin, last - begin, finders[sieve][0])
+            for _, lo, hi, sieve in group
+            for first, last in _look(data, begin, end, lo, hi, finders[sieve][1], sieve)
+        }
+        if spans:
+            found[text] = settle(spans)
+    return found
+
+
+def add_spans(texts: pa.Array, found: Found, more: Iterable[Sequence[Span]]) -> Found:
+    """The instances found, and those of a model (characters, by text), settled together."""
+    both: Found = {}
+    for text, (value, spans) in enumerate(zip(texts.to_pylist(), more, strict=True)):
+        said = [
+            Span(len(value[:start].encode()), len(value[:end].encode()), kind)
+            for start, end, kind in spans
+        ]
+        if together := [*found.get(text, ()), *said]:
+            both[text] = settle(together)
+    return both
+
+
+def char_spans(text: str, spans: Iterable[Span]) -> list[Span]:
+    """Spans of bytes as spans of characters."""
+    raw = text.encode()
+    return [
+        Span(len(raw[:start].decode()), len(raw[:end].decode()), kind) for start, end, kind in spans
+    ]
+
+
+def _finders(kinds: Iterable[str], regions: tuple[str, ...]) -> dict[int, tuple[str, Finder]]:
+    """Kind and finder by the number of their sieve."""
+    finders: dict[int, tuple[str, Finder]] = {}
+    for kind in kinds:
+        for finder, sieve in zip(FINDERS.get(kind, ()), (kind, "private_key"), strict=False):
+            if finder is phones and regions:
+                finder = partial(phones, regions=regions)
+            finders[SIEVES.index(sieve)] = kind, finder
+    return finders
+
+
+def _look(
+    data: Bytes, begin: int, end: int, lo: int, hi: int, finder: Finder, sieve: int
+) -> list[tuple[int, int]]:
+    """What a finder finds at bytes `lo` to `hi` of a text at `begin` to `end`, as bytes."""
+    ahead = PEM_CHARS if SIEVES[sieve] == "private_key" else 0
+    first, last = max(begin, lo - MARGIN), min(end, hi + MARGIN + ahead)
+    raw = data[first:last].tobytes()
+    if raw.isascii() and b"&" not in raw:
+        found = finder(raw.decode("ascii"), lo - first, hi - first)
+        return [(first + a, first + b) for a, b in found]
+    return _look_wide(data, begin, end, lo, hi, finder, WIDE_MARGIN + 4 * ahead)
+
+
+def _look_wide(
+    data: Bytes, begin: int, end: int, lo: int, hi: int, finder: Finder, margin: int
+) -> list[tuple[int, int]]:
+    """The same where characters take several bytes, or stand for others."""
+    first, last = max(begin, lo - WIDE_MARGIN), min(end, hi + margin)
+    while first > begin and data[first] & 0xC0 == 0x80:
+        first -= 1
+    while last < end and data[last] & 0xC0 == 0x80:
+        last += 1
+    raw = data[first:last].tobytes()
+    window = raw.decode()
+    plain = fold(window)
+    at, to = (plain.place(len(raw[: place - first].decode())) for place in (lo, hi))
+    spans = [plain.unfold(a, b) for a, b in finder(plain.text, at, to)]
+    return [(first + len(window[:a].encode()), first + len(window[:b].encode())) for a, b in spans]
+
+
+def replace_all(texts: pa.Array, found: Found, replacement: Callable[[str, str], str]) -> pa.Array:
+    """The texts with each span replaced by `replacement(kind, value)`; the same array for none."""
+    if not found:
+        return texts
+    data, offsets = text_buffer(texts)
+    view = memoryview(data)  # type: ignore[arg-type]
+    parts: list[bytes | memoryview] = []
+    growth = np.zeros(len(offsets), np.int64)
+    done = int(offsets[0])
+    for text, spans in found.items():
+        begin = int(offsets[text])
+        for span in spans:
+            start, end = begin + span.start, begin + span.end
+            new = replacement(span.kind, bytes(view[start:end]).decode()).encode()
+            parts += [view[done:start], new]
+            growth[text + 1] += len(new) - (end - start)
+            done = end
+    parts.append(view[done : int(offsets[-1])])
+    return text_array(_bytes(parts), offsets - offsets[0] + np.cumsum(growth))
+
+
+def _bytes(parts: list[bytes | memoryview]) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(b"".join(parts), np.uint8)

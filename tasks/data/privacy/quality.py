@@ -1,0 +1,137 @@
+"""Precision and recall by kind on labelled sentences.
+
+    python -m tasks.data.privacy.quality [FILE.jsonl ...]
+
+A row is `{"text": ..., "spans": [{"start": 0, "end": 4, "kind": "email"}]}`, places in characters.
+A labelled instance is found when redactions, of whatever kind, cover all its letters and digits: it
+is gone. A redaction is right when it touches a labelled instance of its own kind. The sentences
+that come with the package (labelled.jsonl) are made up; half of them hold only numbers and words
+that look like personal data.
+"""
+
+import hashlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.errors import BadInput
+from tasks.data.privacy.pii import DEFAULT_KINDS, find
+from tasks.data.privacy.spans import KINDS, Span
+
+OWN = Path(__file__).with_name("labelled.jsonl")
+
+
+class Labelled(NamedTuple):
+    """A text and its instances."""
+
+    text: str
+    spans: list[Span]
+
+
+class Quality(NamedTuple):
+    """Of one kind: labelled instances and those found, redactions and those that were right."""
+
+    kind: str
+    instances: int
+    found: int
+    redactions: int
+    right: int
+
+    @property
+    def recall(self) -> float | None:
+        """Share of the labelled instances that were found; None without any."""
+        return self.found / self.instances if self.instances else None
+
+    @property
+    def precision(self) -> float | None:
+        """Share of the redactions that were right; None without any."""
+        return self.right / self.redactions if self.redactions else None
+
+
+def measure(
+    rows: Iterable[Labelled], redactions: Callable[[str], Sequence[Span]], kinds: Iterable[str]
+) -> list[Quality]:
+    """How well `redactions(text)` finds what is labelled, one entry for each of the kinds."""
+    counts: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
+    for text, labelled in rows:
+        made = redactions(text)
+        gone = {place for span in made for place in range(span.start, span.end)}
+        for span in labelled:
+            if span.kind in counts:
+                counts[span.kind]["instances"] += 1
+                counts[span.kind]["found"] += _is_gone(text, span, gone)
+        for span in made:
+            if span.kind in counts:
+                counts[span.kind]["redactions"] += 1
+                counts[span.kind]["right"] += any(_same(span, other) for other in labelled)
+    return [Quality(kind, *(n[f] for f in Quality._fields[1:])) for kind, n in counts.items()]
+
+
+def _is_gone(text: str, span: Span, gone: set[int]) -> bool:
+    return all(p in gone for p in range(span.start, span.end) if text[p].isalnum())
+
+
+def _same(redaction: Span, labelled: Span) -> bool:
+    touches = redaction.start < labelled.end and labelled.start < redaction.end
+    return touches and redaction.kind == labelled.kind
+
+
+def read_labelled(path: Path) -> list[Labelled]:
+    """The rows of a labelled file. Raises BadInput naming the line that is none."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise BadInput(f"redact.labelled: {path} cannot be read: {error}") from error
+    return [_row(path, n, line) for n, line in enumerate(lines, 1) if line.strip()]
+
+
+def _row(path: Path, number: int, line: str) -> Labelled:
+    try:
+        row = json.loads(line)
+        text, spans = row["text"], [Span(s["start"], s["end"], s["kind"]) for s in row["spans"]]
+        wrong = [s for s in spans if s.kind not in KINDS or not 0 <= s.start < s.end <= len(text)]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path}, line {number}: {error!r}; {EXPECTED}") from error
+    if wrong:
+        raise BadInput(f"{path}, line {number}: {wrong[0]} is no span of the text; {EXPECTED}")
+    return Labelled(text, spans)
+
+
+EXPECTED = (
+    'expected {"text": ..., "spans": [{"start": 0, "end": 4, "kind": K}]}, places in characters, '
+    f"K one of {', '.join(KINDS)}"
+)
+
+
+def content_hash(path: Path) -> str:
+    """SHA-256 of a labelled file."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise BadInput(f"redact.labelled: {path} cannot be read: {error}") from error
+
+
+def main(paths: Sequence[str]) -> None:
+    """Print the table of each file, or of the package's own."""
+    kinds = (*DEFAULT_KINDS, "address")
+    for path in map(Path, paths or [str(OWN)]):
+        print(path)
+        for line in table(measure(read_labelled(path), lambda text: find(text, kinds), kinds)):
+            print(line)
+
+
+def table(rows: Iterable[Quality]) -> Iterator[str]:
+    """The lines of a table of qualities."""
+    yield f"{'kind':12} {'instances':>9} {'recall':>7} {'redactions':>10} {'precision':>9}"
+    for row in rows:
+        recall, precision = (
+            "-" if share is None else f"{share:.3f}" for share in (row.recall, row.precision)
+        )
+        yield f"{row.kind:12} {row.instances:9} {recall:>7} {row.redactions:10} {precision:>9}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

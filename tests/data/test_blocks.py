@@ -1,0 +1,168 @@
+"""Any number of workers, a kill, a full disk: the same artifact or a clear message."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster import ray_session
+from cluster.errors import BadInput
+from cluster.placement import Placement
+from cluster.stage import build, specify
+from cluster.store import Draft
+from tasks.data import blocks
+from tasks.data.read import ReadSettings, read
+from tasks.data.reading import intake
+from tasks.data.reading.intake import Intake
+
+DRIVER = Path(__file__).with_name("blocks_driver.py")
+FILES = 6
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Six files of different rows, one of them with a bad row, in blocks of one file."""
+    (tmp_path / "in").mkdir()
+    rng = random.Random(0)
+    for number in range(FILES):
+        rows = [{"text": f"{number} {row} {rng.random()}"} for row in range(300)]
+        content = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "in" / f"{number}.jsonl").write_text(content + "{" * (number == 2))
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Every file is a block."""
+    monkeypatch.setattr(intake, "BLOCK_BYTES", 1)
+
+
+@pytest.fixture(scope="module")
+def session(shared_home):
+    """A Ray session of this process."""
+    ray_session.start()
+    yield
+    ray_session.stop()
+
+
+@pytest.fixture
+def workers(session, small_blocks, monkeypatch):
+    """Workers for however little text."""
+    monkeypatch.setattr(blocks, "SMALL_BYTES", 0)
+
+
+def settings_for(folder):
+    return ReadSettings.model_validate({"sources": [{"path": str(folder)}]})
+
+
+def content(path):
+    return {p.name: p.read_bytes() for p in sorted(Path(path).glob("*.parquet"))}
+
+
+def drive(store, folder, *options):
+    """The driver's exit status and what it printed."""
+    ended = subprocess.run(
+        [sys.executable, str(DRIVER), str(folder), *options],
+        env=os.environ | {"PYTHONPATH": str(Path.cwd()), "HEADRACE_HOME": str(store.root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.returncode, (ended.stdout or ended.stderr).strip()
+
+
+def test_any_number_of_workers_gives_the_same_artifact(folder, store, workers):
+    made = []
+    for at_once in (1, 2, 4):
+        built = build(
+            read,
+            store,
+            settings=settings_for(folder),
+            placement=Placement(data_workers=at_once),
+            force=True,
+        )
+        facts = {k: v for k, v in built.manifest.facts.items() if k != "sources"}
+        made.append((content(built.path), facts, built.manifest.ledger))
+    assert made[0] == made[1] == made[2]
+    assert made[0][2].identity() == {
+        "rows_in": 300 * FILES + 1,
+        "rows_out": 300 * FILES,
+        "rejects": {"invalid_json": 1},
+    }
+    assert len(made[0][0]) == 2 * FILES
+
+
+def test_an_error_of_a_worker_is_shown_as_it_is(folder, store, workers):
+    (folder / "3.jsonl.gz").write_bytes(b"no gzip")
+    with pytest.raises(BadInput, match=r"3\.jsonl\.gz is damaged: Not a gzipped file"):
+        build(read, store, settings=settings_for(folder), placement=Placement(data_workers=2))
+
+
+@pytest.mark.parametrize("finished", (0, 3, FILES - 1))
+def test_a_killed_run_goes_on_and_ends_the_same(folder, store, small_blocks, monkeypatch, finished):
+    status, _ = drive(store, folder, "--die-after", str(finished))
+    assert status == -signal.SIGKILL
+    scratch = store.scratch(specify(read, "test", {}, {"settings": settings_for(folder)}))
+    found = sorted(p.name for p in (scratch / "blocks").glob("[!.]*"))
+    assert found == [f"{n:05d}" for n in range(finished)]
+    assert len(list((scratch / "blocks").glob(".*"))) == 1  # half a block, under a hidden name
+
+    taken, original = [], Intake.read
+
+    def counted(self, file, license):
+        taken.append(file.name)
+        original(self, file, license)
+
+    monkeypatch.setattr(Intake, "read", counted)
+    resumed = build(read, store, settings=settings_for(folder))
+    assert taken == [f"{n}.jsonl" for n in range(finished, FILES)]
+    clean = build(read, store, settings=settings_for(folder), force=True)
+    assert content(resumed.path) == content(clean.path)
+    assert resumed.manifest.facts == clean.manifest.facts
+    assert resumed.manifest.ledger == clean.manifest.ledger
+
+
+def test_a_full_disk_names_the_folder_and_loses_nothing(folder, store):
+    (folder / "4.jsonl").write_text(
+        "".join(json.dumps({"text": os.urandom(200).hex()}) + "\n" for _ in range(500))
+    )
+    status, message = drive(store, folder, "--file-limit", "60000")
+    assert status == 0
+    assert message.startswith(f"no space left for {store.root}/work/read-")
+    assert "Free some and run again: the blocks that are finished are kept" in message
+    assert not list((store.root / "artifacts" / "read").glob("[!.]*"))
+    status, path = drive(store, folder)
+    assert status == 0
+    assert len(content(path)) == 2 * FILES
+
+
+def test_a_changed_source_leaves_no_block_behind(folder, store, small_blocks, monkeypatch):
+    original = Intake.read
+
+    def read_then_append(self, file, license):
+        original(self, file, license)
+        if file.name == "3.jsonl":
+            with file.path.open("a") as more:
+                more.write('{"text": "later"}\n')
+
+    monkeypatch.setattr(Intake, "read", read_then_append)
+    with pytest.raises(BadInput, match=r"3\.jsonl changed while it was read"):
+        build(read, store, settings=settings_for(folder))
+    assert not list((store.root / "artifacts" / "read").glob("[!.]*"))
+    monkeypatch.setattr(Intake, "read", original)
+    assert build(read, store, settings=settings_for(folder)).manifest.rows == 300 * FILES + 1
+
+
+def test_progress_goes_from_nothing_to_all(folder, store, small_blocks, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Draft, "progress", lambda self, *report: seen.append(report))
+    build(read, store, settings=settings_for(folder))
+    total = sum(path.stat().st_size for path in folder.iterdir())
+    assert seen[0] == (0, total, "bytes")
+    assert seen[-1] == (total, total, "bytes")
+    assert len(seen) == FILES + 1

@@ -1,0 +1,100 @@
+import json
+
+import pytest
+
+from cluster.errors import BadInput
+from cluster.stage import build
+from tasks.data.decontaminate import DecontaminateSettings, decontaminate
+from tasks.data.text import read_table
+
+QUESTION = (
+    "How many grains of wheat lie on the last square of the board, if each doubles the one before?"
+)
+CLEAN = (
+    "A quiet river runs past the mill, where old stones have ground the village's grain for years."
+)
+SHORT = "Name the capital of the northern province today"
+
+
+def benchmark(tmp_path, rows, **settings):
+    path = tmp_path / "board.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    entry = {"path": str(path), "fields": ["question"], "id": "id"}
+    return DecontaminateSettings(benchmarks=(entry,), **settings)
+
+
+def rows_of(artifact):
+    return [json.loads(line) for line in artifact.file("items.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return benchmark(
+        tmp_path,
+        [
+            {"id": "wheat", "question": QUESTION},
+            {"id": "absent", "question": CLEAN.replace("river", "stream").replace("mill", "barn")},
+            {"id": "short", "question": SHORT},
+            {"id": "tiny", "question": "Why?"},
+        ],
+    )
+
+
+def test_documents_with_an_ngram_of_an_item_are_set_aside(store, text_artifact, settings):
+    dirty = "Puzzle 7. " + QUESTION.upper().replace(",", ";") + " Answer on the next page."
+    text = text_artifact([CLEAN, dirty, f"He said: {SHORT.lower()}!"])
+    out = build(decontaminate, store, text=text, settings=settings)
+    assert read_table(out)["text"].to_pylist() == [CLEAN]
+    assert out.manifest.ledger.rejects == {"contaminated:board.jsonl": 2}
+    wheat, absent, short = rows_of(out)
+    assert (wheat["id"], wheat["dirty"], wheat["found"], wheat["ngrams"]) == ("wheat", True, 7, 7)
+    assert wheat["ngram"] == "HOW MANY GRAINS OF WHEAT LIE ON THE LAST SQUARE OF THE BOARD"
+    assert wheat["item"] == QUESTION and "Puzzle 7." in wheat["passage"]
+    assert wheat["document"] == "texts.jsonl:2"
+    assert (absent["id"], absent["dirty"], absent["found"]) == ("absent", False, 0)
+    assert (short["id"], short["dirty"], short["ngrams"]) == ("short", True, 1)
+    assert out.manifest.facts["benchmarks"] == [{"name": "board.jsonl", "items": 3, "dirty": 2}]
+
+
+def test_one_word_less_than_an_ngram_is_no_match(store, text_artifact, settings):
+    twelve = " ".join(QUESTION.split()[:12])
+    out = build(
+        decontaminate, store, text=text_artifact([twelve + " otherwise"]), settings=settings
+    )
+    assert out.manifest.rows == 1
+    assert not any(row["dirty"] for row in rows_of(out))
+
+
+def test_reporting_keeps_the_documents(store, text_artifact, settings):
+    report = settings.model_copy(update={"action": "report"})
+    out = build(decontaminate, store, text=text_artifact([CLEAN, QUESTION]), settings=report)
+    assert out.manifest.rows == 2
+    assert out.manifest.metrics["items_dirty"] == 1
+
+
+def test_equal_hashes_of_other_words_are_no_match(store, text_artifact, settings, monkeypatch):
+    import numpy as np
+
+    from tasks.data.contamination import search
+
+    monkeypatch.setattr(search, "_ngrams", lambda text, length: np.array([7], np.uint64))
+    monkeypatch.setattr(search, "_mark", lambda *arguments: arguments[-1].fill(True))
+    out = build(decontaminate, store, text=text_artifact([CLEAN]), settings=settings)
+    assert out.manifest.rows == 1
+
+
+def test_identity_is_the_content_of_the_benchmarks(tmp_path):
+    one = benchmark(tmp_path, [{"id": 1, "question": QUESTION}]).identity()
+    again = benchmark(tmp_path, [{"id": 1, "question": QUESTION}]).identity()
+    other = benchmark(tmp_path, [{"id": 1, "question": QUESTION + "?"}]).identity()
+    assert one == again != other
+    assert str(tmp_path) not in json.dumps(one)
+
+
+def test_nothing_to_look_for_is_refused(tmp_path, store, text_artifact):
+    settings = benchmark(tmp_path, [{"id": 1, "question": "Why?"}])
+    with pytest.raises(BadInput, match="none of 1 items has 8 words"):
+        build(decontaminate, store, text=text_artifact([CLEAN]), settings=settings)
+    wrong = benchmark(tmp_path, [{"id": 1, "answer": "x"}])
+    with pytest.raises(BadInput, match="question"):
+        build(decontaminate, store, text=text_artifact([CLEAN]), settings=wrong)

@@ -1,0 +1,83 @@
+"""Any number of workers, also when one is killed: the same artifact."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import psutil
+import pytest
+
+from cluster import ray_session
+from cluster.placement import Placement
+from cluster.stage import build
+from tasks.data import blocks
+from tasks.data.dedup import DedupSettings, dedup
+from tasks.data.deduplication import candidates, search
+from tasks.data.reading import intake
+from tests.data.deduplication.documents import document, edited
+
+
+@pytest.fixture(scope="module")
+def session(shared_home):
+    """A Ray session of this process."""
+    ray_session.start()
+    yield
+    ray_session.stop()
+
+
+@pytest.fixture
+def artifact(session, read_path, tmp_path, monkeypatch):
+    """Eight blocks with duplicates within and across, small parcels, workers for little text."""
+    monkeypatch.setattr(intake, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(candidates, "PARCEL_BYTES", 10000)
+    for module in (blocks, search):
+        monkeypatch.setattr(module, "SMALL_BYTES", 0)
+    base = [document(i) for i in range(200)]
+    texts = base + [edited(t, 1 + i % 9, seed=i) for i, t in enumerate(base)] + base[:40]
+    (tmp_path / "in").mkdir()
+    for number in range(8):
+        rows = "".join(json.dumps({"text": t}) + "\n" for t in texts[number::8])
+        (tmp_path / "in" / f"{number}.jsonl").write_text(rows)
+    return read_path(tmp_path / "in")
+
+
+def run(store, artifact, at_once):
+    made = build(
+        dedup,
+        store,
+        text=artifact,
+        settings=DedupSettings(lines=True),
+        placement=Placement(data_workers=at_once),
+        force=True,
+    )
+    return made.manifest.files, made.manifest.facts, made.manifest.ledger
+
+
+def test_any_number_of_workers_gives_the_same_artifact(store, artifact):
+    made = [run(store, artifact, at_once) for at_once in (1, 2, 4)]
+    assert made[0] == made[1] == made[2]
+    assert made[0][2].rejects["near_duplicate"] > 50
+
+
+@pytest.mark.parametrize("step", ["sketches", "packed", "verdicts"])
+def test_a_worker_killed_in_a_step_changes_nothing(store, artifact, step):
+    expected = run(store, artifact, 1)
+    killed = []
+
+    def kill():
+        while not list(store.root.glob(f"work/dedup-*/{step}/*.arrow")):
+            time.sleep(0.002)
+        while not killed:
+            for process in psutil.Process().children(recursive=True):
+                if process.name().startswith("ray::_call"):
+                    os.kill(process.pid, signal.SIGKILL)
+                    killed.append(process.pid)
+                    return
+
+    watcher = threading.Thread(target=kill, daemon=True)
+    watcher.start()
+    assert run(store, artifact, 2) == expected
+    watcher.join(1)
+    assert killed
