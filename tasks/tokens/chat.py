@@ -45,9 +45,20 @@ def render_example(
     return [*prompt, *answer[:-1]], [NO_LOSS] * (len(prompt) - 1) + answer
 
 
+ROLES = {"mask_token": "mask", "cls_token": "class", "sep_token": "separator"}
+"""Special tokens of objectives that transformers has a name for."""
+
+
 def write_tokenizer_config(folder: Path, context: int) -> None:
-    """Write `tokenizer_config.json`, chat template included, for transformers to load."""
-    config = {
+    """Write `tokenizer_config.json`, chat template included, for transformers to load.
+
+    The folder's `tokenizer.json` says which special tokens there are.
+    """
+    from tasks.tokens.encoder import load, special_token
+
+    known = load(folder).special_tokens
+    roles = {role: special_token(kind) for role, kind in ROLES.items()}
+    config = {role: token for role, token in roles.items() if token in known} | {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": "<|endoftext|>",
         "pad_token": "<|pad|>",

@@ -17,18 +17,19 @@ from cluster.errors import BadInput
 
 FILE = "tokenizer.json"
 SPECIALS = ("<|endoftext|>", "<|pad|>", "<|user|>", "<|assistant|>")
+"""What every tokenizer here has; objectives need more, see `special`."""
 PIECE, LONGEST_PIECE, GROUP = 1 << 16, 1 << 20, 1 << 22  # characters
 # No word of the tokenizer's pattern lies across such a place, so cutting there changes no token.
 SAFE_CUT = re.compile(r"(?<=[^\W_])[ \n](?=[^\W\d_])")
 
 
 class Encoder:
-    """A `tokenizer.json` at work; `eod`, `pad`, `user`, `assistant` are its special tokens' ids."""
+    """A `tokenizer.json` (`definition`) at work; `eod`, `pad`, `user` and `assistant` are ids."""
 
     def __init__(self, definition: str):
         from tokenizers import Tokenizer
 
-        self._definition = definition
+        self.definition = definition
         self._tokenizer = Tokenizer.from_str(definition)
         self._tokenizer.encode_special_tokens = True  # that is: as text. Not kept in the file.
         self.sha256 = hashlib.sha256(definition.encode()).hexdigest()
@@ -36,13 +37,31 @@ class Encoder:
         self.eod, self.pad, self.user, self.assistant = map(self._id, SPECIALS)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Encoder, (self._definition,)
+        return Encoder, (self.definition,)
 
     def _id(self, special: str) -> int:
         found: int | None = self._tokenizer.token_to_id(special)
         if found is None:
-            raise BadInput(f"this tokenizer has no token '{special}'; Headrace needs {SPECIALS}")
+            raise BadInput(
+                f"this tokenizer has no token '{special}', which is needed here; "
+                "`headrace run --rebuild tokenizer` makes one that has"
+            )
         return found
+
+    def special(self, kind: str) -> int:
+        """The id of a special token by kind: `mask` is that of `<|mask|>`. BadInput without it."""
+        return self._id(special_token(kind))
+
+    @cached_property
+    def special_tokens(self) -> dict[str, int]:
+        """All special tokens, which stand for no text, with their ids."""
+        added = self._tokenizer.get_added_tokens_decoder()
+        return {token.content: index for index, token in added.items() if token.special}
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Their ids."""
+        return frozenset(self.special_tokens.values())
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text."""
@@ -79,13 +98,18 @@ class Encoder:
         """The exact bytes of some ids, wherever the sequence was cut; special tokens have none."""
         return b"".join(map(self._bytes.__getitem__, ids))
 
+    def longest(self, count: int) -> list[str]:
+        """The tokens that stand for most bytes, as text."""
+        order = sorted(range(len(self._bytes)), key=lambda index: (-len(self._bytes[index]), index))
+        return [self.decode([index]) for index in order[:count]]
+
     @cached_property
     def _bytes(self) -> list[bytes]:
         byte_of = {character: byte for byte, character in enumerate(byte_characters())}
         vocabulary: dict[str, int] = self._tokenizer.get_vocab()
         table = [b""] * (max(vocabulary.values()) + 1)
         for token, index in vocabulary.items():
-            if token not in SPECIALS:
+            if index not in self.special_ids:
                 table[index] = bytes(byte_of[character] for character in token)
         return table
 
@@ -113,6 +137,11 @@ def load(source: Artifact | Path) -> Encoder:
         raise BadInput(f"{path} is not a tokenizer: {error}") from error
 
 
+def special_token(kind: str) -> str:
+    """How a special token of a kind is written: `<|mask|>`."""
+    return f"<|{kind}|>"
+
+
 def byte_characters() -> list[str]:
     """The printable character that stands for each byte in `tokenizer.json` (GPT-2's table)."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
@@ -125,7 +154,7 @@ def _groups(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
     group: list[tuple[int, str]] = []
     size = 0
     for row, text in enumerate(texts):
-        for piece in _pieces(text):
+        for piece in pieces(text):
             group.append((row, piece))
             size += len(piece)
             if size >= GROUP:
@@ -135,7 +164,7 @@ def _groups(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
         yield group
 
 
-def _pieces(text: str) -> Iterator[str]:
+def pieces(text: str) -> Iterator[str]:
     """A long text in pieces, cut where it changes no token; where a million characters give no
     such place, after them.
     """

@@ -1,82 +1,144 @@
 """The loader: a batch is a pure function of the sample numbers asked for.
 
-1. The split is one stream of N tokens, each document followed by an end-of-document token.
-2. Sample i covers tokens i*T .. (i+1)*T of it, plus the one after them as the last target. An epoch
-   has (N-1) // T samples; the few tokens behind the last full sample are left out.
-3. Global sample number g lies in epoch g // samples. There a bijection keyed by (seed, epoch) says
+1. A layout says which tokens of the split each sample covers: windows of one stream in which each
+   document is followed by an end-of-document token, or what a packing's index says.
+2. Global sample number g lies in epoch g // samples. There a bijection keyed by (seed, epoch) says
    which sample it is, so nothing is shuffled, stored or restored: to resume, ask for the next g.
+3. With a mixture, g has a source and a place among that source's samples, by arithmetic too; the
+   place says epoch and sample as in 2, with a bijection of the source's own.
 4. Workers that share a batch ask for disjoint ranges of g; the order is the same for any number.
-5. An end-of-document token ends one document as a target, and begins the next one as an input: the
-   first word of a document is predicted from it alone, and attention need not leave a document.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from cluster.artifact import Artifact
-from cluster.errors import BadInput
+from tasks.tokens.batches import Batch, assemble, padded
+from tasks.tokens.draws import Draws, plan_draws
 from tasks.tokens.encoder import Encoder
+from tasks.tokens.layouts import Layout, Packed, Windows
+from tasks.tokens.mixture import Mixture
 from tasks.tokens.permutation import permute
 from tasks.tokens.stream import TokenStream
 
-Batch = dict[str, np.ndarray]
-"""`inputs`, `targets` (-100: no loss), `documents` (0: padding, else 1, 2, ... within the row) and
-`positions` (from 0 in each document), all int64 [B, T]."""
-
-NO_LOSS = -100
 CHUNK = 1 << 22
+ORDER = 1 << 13
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """A packing, and the mixture of its sources in a training of so many steps.
+
+    Without a mixture all samples of the packing are one epoch.
+    """
+
+    packing: Artifact | Path
+    mixture: Mixture | None = None
+    steps: int = 0
+    batch_samples: int = 0
 
 
 class Loader:
-    """Samples of `context` tokens in an order that `seed` fixes. `len(loader)` is one epoch's.
+    """Samples of `context` tokens in an order that `seed` fixes. `len(loader)` is one epoch's; of a
+    mixture, each of its samples once.
 
-    Raises BadInput when the split is too short for one sample, and on a damaged shard.
+    Raises BadInput when the split is too short for one sample, on a damaged shard or index, and
+    for a mixture that the sources do not allow.
     """
 
-    def __init__(self, shards: Artifact | Path, split: str, context: int, seed: int):
+    def __init__(
+        self,
+        shards: Artifact | Path,
+        split: str,
+        context: int,
+        seed: int,
+        arrangement: Arrangement | None = None,
+    ):
         self.stream = TokenStream(shards, split)
         self.context, self.seed = context, seed
-        self._samples = (len(self.stream) - 1) // context
-        if self._samples < 1:
-            raise BadInput(
-                f"a context of {context} tokens needs {context + 1}, the {split} split has "
-                f"{len(self.stream)}; lower `context` or give more text"
-            )
+        self.layout, self.draws = _arranged(self.stream, context, arrangement)
+        self._begins = np.cumsum([0, *(source.samples for source in self.layout.sources)])
+        self._chunk: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
+        self._chunk_size = min(ORDER, len(self))
 
     def __len__(self) -> int:
-        return self._samples
+        return len(self.layout)
 
     def batch(self, first: int, count: int) -> Batch:
         """Global samples `first` .. `first + count`, in order."""
-        return assemble(self._read(first, count), self.stream.eod)
+        return self.layout.batch(self.order(first, count))
 
     def tokens(self, sample: int) -> np.ndarray:
         """The tokens [T + 1] of one global sample: its inputs and its last target."""
-        return self._read(sample, 1)[0]
+        return self.layout.windows(self.order(sample, 1))[0]
+
+    def raw(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens [B, T + 1] of global samples, and the number [B] of each within the split, which
+        is the same in every epoch. Of samples without padding only.
+        """
+        order_B = self.order(first, count)
+        return self.layout.windows(order_B), order_B
+
+    def order(self, first: int, count: int) -> np.ndarray:
+        """Which sample [count] of the split each global sample is."""
+        assert self.draws is None or first + count <= self.draws.samples, "beyond the mixture"
+        parts = []
+        while count > 0:
+            number, offset = divmod(first, self._chunk_size)
+            kept, order = self._chunk
+            if kept != number:
+                begin = number * self._chunk_size
+                order = self._order(np.arange(begin, begin + self._chunk_size))
+                self._chunk = (number, order)
+            parts.append(order[offset : offset + count])
+            first, count = first + len(parts[-1]), count - len(parts[-1])
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
     def bytes_seen(self, samples: int, encoder: Encoder) -> bytes:
         """The text that training on the first `samples` samples has seen, each part once, in the
-        order of the stream.
+        order of the split.
         """
-        if samples >= len(self):
+        if self.draws is None and samples >= len(self) and isinstance(self.layout, Windows):
             return text_bytes(self.stream, encoder)
-        order_N = np.sort(self._order(0, samples))
-        tokens_NT = self.stream.read(order_N * self.context, self.context)
-        return encoder.decode_bytes(tokens_NT.ravel().tolist())
+        return self.layout.text(np.unique(self.order(0, samples)), encoder)
 
-    def _read(self, first: int, count: int) -> np.ndarray:
-        return self.stream.read(self._order(first, count) * self.context, self.context + 1)
+    def _order(self, number_B: np.ndarray) -> np.ndarray:
+        if self.draws is None:
+            return self._shuffled(number_B, len(self))
+        order_B = np.empty_like(number_B)
+        source_B, place_B = self.draws.locate(number_B)
+        for index in np.unique(source_B):
+            rows, source = source_B == index, self.layout.sources[index]
+            key = int.from_bytes(source.name.encode())
+            shuffled = self._shuffled(place_B[rows], source.samples, key)
+            order_B[rows] = self._begins[index] + shuffled
+        return order_B
 
-    def _order(self, first: int, count: int) -> np.ndarray:
-        """Which sample [count] of the stream each global sample is."""
-        epoch_B, index_B = np.divmod(np.arange(first, first + count), len(self))
-        order_B = np.empty(count, np.int64)
+    def _shuffled(self, place_B: np.ndarray, size: int, *key: int) -> np.ndarray:
+        """Which of `size` samples each place is, counted on over all epochs."""
+        epoch_B, index_B = np.divmod(place_B, size)
+        order_B = np.empty_like(place_B)
         for epoch in np.unique(epoch_B):
             rows = epoch_B == epoch
-            order_B[rows] = permute(index_B[rows], len(self), self.seed, int(epoch))
+            order_B[rows] = permute(index_B[rows], size, self.seed, int(epoch), *key)
         return order_B
+
+
+def _arranged(
+    stream: TokenStream, context: int, arrangement: Arrangement | None
+) -> tuple[Layout, Draws | None]:
+    if arrangement is None:
+        return Windows(stream, context), None
+    layout = Packed(stream, context, arrangement.packing)
+    if arrangement.mixture is None:
+        return layout, None
+    draws = plan_draws(
+        arrangement.mixture, layout.sources, arrangement.steps, arrangement.batch_samples
+    )
+    return layout, draws
 
 
 def windows(shards: Artifact | Path, split: str, context: int, rows: int) -> Iterator[Batch]:
@@ -93,7 +155,7 @@ def windows(shards: Artifact | Path, split: str, context: int, rows: int) -> Ite
         if len(start_B) > 1:
             yield assemble(stream.read(start_B[:-1], context + 1), stream.eod)
         last = assemble(stream.read(start_B[-1:], predicted - int(start_B[-1]) + 1), stream.eod)
-        yield _padded(last, context)
+        yield padded(last, context)
 
 
 def text_bytes(stream: TokenStream, encoder: Encoder) -> bytes:
@@ -101,36 +163,3 @@ def text_bytes(stream: TokenStream, encoder: Encoder) -> bytes:
     starts = range(0, len(stream), CHUNK)
     parts = (stream.read(np.array([s]), min(CHUNK, len(stream) - s))[0] for s in starts)
     return b"".join(encoder.decode_bytes(part.tolist()) for part in parts)
-
-
-def assemble(tokens_BL: np.ndarray, eod: int) -> Batch:
-    """A batch from windows of T + 1 tokens."""
-    inputs_BT = tokens_BL[:, :-1].astype(np.int64)
-    begins_BT = tokens_BL[:, :-1] == eod
-    documents_BT = np.ones_like(inputs_BT)
-    positions_BT = np.broadcast_to(np.arange(inputs_BT.shape[1]), inputs_BT.shape).copy()
-    rows = np.flatnonzero(begins_BT.any(axis=1))
-    documents_BT[rows], positions_BT[rows] = _boundaries(begins_BT[rows])
-    return {
-        "inputs": inputs_BT,
-        "targets": tokens_BL[:, 1:].astype(np.int64),
-        "documents": documents_BT,
-        "positions": positions_BT,
-    }
-
-
-def _boundaries(begins_BT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Documents and positions [B, T], given where documents begin."""
-    index_T = np.arange(begins_BT.shape[1])
-    documents_BT = np.cumsum(begins_BT, axis=1) + 1 - begins_BT[:, :1]
-    positions_BT = index_T - np.maximum.accumulate(np.where(begins_BT, index_T, 0), axis=1)
-    return documents_BT, positions_BT
-
-
-def _padded(batch: Batch, context: int) -> Batch:
-    fill = {"inputs": 0, "targets": NO_LOSS, "documents": 0, "positions": 0}
-    missing = context - batch["inputs"].shape[1]
-    return {
-        name: np.pad(values, ((0, 0), (0, missing)), constant_values=fill[name])
-        for name, values in batch.items()
-    }

@@ -1,6 +1,5 @@
-"""Writes the files of a shards artifact document by document; holds at most one shard per split."""
+"""Writes the files of a shards artifact; holds at most one shard per split and a few documents."""
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +29,8 @@ DOCUMENT_ROWS = 16_384
 class Split:
     """What one split has got so far, and the tokens of its unfinished shard."""
 
-    pending: "array[int]"
+    pending: list[np.ndarray] = field(default_factory=list)
+    pending_tokens: int = 0
     documents: int = 0
     tokens: int = 0
     bytes: int = 0
@@ -48,9 +48,10 @@ class ShardWriter:
     def __init__(self, folder: Path, splits: Sequence[str], vocab_size: int, shard_tokens: int):
         self.folder, self.shard_tokens = folder, shard_tokens
         self.dtype = token_dtype(vocab_size)
-        self.splits = {name: Split(array(self.dtype.char)) for name in splits}
-        self._counts = np.zeros(vocab_size, np.int64)
-        self._rows: list[tuple[Any, ...]] = []
+        self.splits = {name: Split() for name in splits}
+        self.counts = np.zeros(vocab_size, np.int64)
+        """How often each id occurs in the shards written."""
+        self._rows = DOCUMENTS.empty_table()
         self._documents = pa.ipc.new_file(str(folder / "documents.arrow"), DOCUMENTS)
 
     def __enter__(self) -> "ShardWriter":
@@ -66,7 +67,7 @@ class ShardWriter:
             for name, split in self.splits.items():
                 if split.pending:
                     self._write_shard(name, split)
-            self._write_rows()
+            self._documents.write_batch(_one_batch(self._rows))
         self._documents.close()
 
     @property
@@ -79,46 +80,67 @@ class ShardWriter:
         """Tokens added."""
         return sum(split.tokens for split in self.splits.values())
 
-    @property
-    def ids_used(self) -> int:
-        """How many ids of the vocabulary occur in the shards written."""
-        return int(np.count_nonzero(self._counts))
+    def add(self, name: str, ids: Sequence[int], *, size: int, document: str, source: str) -> None:
+        """Append one document of `size` bytes to a split. Raises BadInput, see `narrow`."""
+        row = {"id": [document], "source": [source], "bytes": [size], "length": [len(ids)]}
+        tokens = narrow(np.array(ids, np.int64), len(self.counts))
+        self.extend(np.array([name]), tokens, pa.table(row))
 
-    def add(self, name: str, ids: list[int], *, size: int, document: str, source: str) -> None:
-        """Append one document of `size` bytes to a split. Raises BadInput for an id that is not in
-        the vocabulary, which a type too small for it would silently turn into another.
+    def extend(self, split_N: np.ndarray, tokens: np.ndarray, rows: pa.Table) -> None:
+        """Append N documents: the name of each one's split, their tokens end to end, and their
+        `id`, `source`, `bytes` and `length` in tokens.
         """
-        if not 0 <= min(ids) <= max(ids) < len(self._counts):
-            raise BadInput(
-                f"document {document} has token id {max(ids)}, the vocabulary has "
-                f"{len(self._counts)}; run `headrace run --rebuild tokenizer`"
+        length_N, size_N = rows["length"].to_numpy(), rows["bytes"].to_numpy()
+        shard_N, start_N = np.empty(len(split_N), np.int32), np.empty(len(split_N), np.int64)
+        for name, split in self.splits.items():
+            mine_N = split_N == name
+            shard_N[mine_N], start_N[mine_N] = self._place(
+                name, tokens[np.repeat(mine_N, length_N)], length_N[mine_N]
             )
-        split = self.splits[name]
-        start = len(split.pending)
-        split.pending.extend(ids)
-        split.documents, split.tokens = split.documents + 1, split.tokens + len(ids)
-        split.bytes += size
-        self._rows.append((name, len(split.shards), start, len(ids), size, document, source))
-        if len(self._rows) >= DOCUMENT_ROWS:
-            self._write_rows()
-        if len(split.pending) >= self.shard_tokens:
-            self._write_shard(name, split)
+            split.documents += int(mine_N.sum())
+            split.tokens += int(length_N[mine_N].sum())
+            split.bytes += int(size_N[mine_N].sum())
+        columns = {name: rows[name] for name in ("length", "bytes", "id", "source")}
+        places = {"split": split_N, "shard": shard_N, "start": start_N}
+        self._write_rows(pa.table(places | columns).select(DOCUMENTS.names).cast(DOCUMENTS))
+
+    def _place(
+        self, name: str, tokens: np.ndarray, length_N: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Append documents to one split: the shard of each and its start there. A shard is full
+        with the document that reaches `shard_tokens`.
+        """
+        split, end_N = self.splits[name], np.cumsum(length_N)
+        shard_N, start_N = np.empty(len(end_N), np.int32), np.empty(len(end_N), np.int64)
+        first = begin = 0
+        while first < len(end_N):
+            room = self.shard_tokens - split.pending_tokens
+            last = min(int(np.searchsorted(end_N, begin + room)) + 1, len(end_N))
+            here, end = slice(first, last), int(end_N[last - 1])
+            shard_N[here] = len(split.shards)
+            start_N[here] = split.pending_tokens + end_N[here] - length_N[here] - begin
+            split.pending.append(tokens[begin:end])
+            split.pending_tokens += end - begin
+            if split.pending_tokens >= self.shard_tokens:
+                self._write_shard(name, split)
+            first, begin = last, end
+        return shard_N, start_N
 
     def _write_shard(self, name: str, split: Split) -> None:
-        tokens = np.frombuffer(split.pending, self.dtype)
+        tokens = np.concatenate(split.pending)
         batch = pa.record_batch([pa.array(tokens)], names=["tokens"])
         path = self.folder / f"{name}-{len(split.shards):05d}.arrow"
         with pa.ipc.new_file(str(path), batch.schema) as file:
             file.write_batch(batch)
-        self._counts += np.bincount(tokens, minlength=len(self._counts))
+        self.counts += np.bincount(tokens, minlength=len(self.counts))
         split.shards.append(len(tokens))
-        split.pending = array(self.dtype.char)
+        split.pending, split.pending_tokens = [], 0
 
-    def _write_rows(self) -> None:
-        columns = list(zip(*self._rows, strict=True)) or [()] * len(DOCUMENTS)
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, DOCUMENTS, strict=True)]
-        self._documents.write_batch(pa.record_batch(arrays, schema=DOCUMENTS))
-        self._rows = []
+    def _write_rows(self, rows: pa.Table) -> None:
+        self._rows = pa.concat_tables([self._rows, rows])
+        while self._rows.num_rows >= DOCUMENT_ROWS:
+            self._documents.write_batch(_one_batch(self._rows[:DOCUMENT_ROWS]))
+            self._rows = self._rows[DOCUMENT_ROWS:]
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
@@ -129,3 +151,20 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
     if vocab_size > 1 << 32:
         raise BadInput(f"a vocabulary of {vocab_size} does not fit 32 bits")
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
+
+
+def narrow(ids: np.ndarray, vocab_size: int) -> np.ndarray:
+    """Ids in the type for the vocabulary. Raises BadInput for one that is not in the vocabulary,
+    which a type too small for it would silently turn into another.
+    """
+    if len(ids) and not 0 <= ids.min() <= ids.max() < vocab_size:
+        raise BadInput(
+            f"token id {ids.max() if ids.min() >= 0 else ids.min()} is not in the vocabulary of "
+            f"{vocab_size}; run `headrace run --rebuild tokenizer`"
+        )
+    return ids.astype(token_dtype(vocab_size))
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], DOCUMENTS)

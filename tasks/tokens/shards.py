@@ -12,6 +12,8 @@ on both sides, and neither order nor company of the documents matters.
 import hashlib
 import logging
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from tasks.tokens.shard_writer import ShardWriter
 
 SPLITS = ("train", "heldout")
-COLUMNS = ["id", "text", "source"]
+SHOWN = 10
 log = logging.getLogger("headrace.shards")
 
 
@@ -46,52 +48,65 @@ class ShardSettings(Settings):
 def shards(text: Artifact, tokenizer: Artifact, settings: ShardSettings, draft: Draft) -> None:
     """Encode every document and append it, with an end-of-document token, to its split's shards.
 
-    Facts: `vocab_size`, `dtype`, `eod`, `tokenizer_sha256`, `bytes_per_token`, `vocabulary_use`
-    (share of ids that occur), and for each split its `documents`, `tokens`, `bytes` (UTF-8 text
-    without end-of-document tokens) and the tokens of each of its `shards`.
+    The text is encoded block by block, by gigatoken where it gives the ids of `tokenizers`.
+    Facts: `vocab_size`, `dtype`, `eod`, `tokenizer_sha256`, `encoded_by`, `bytes_per_token`,
+    `fertility` (tokens per word), `vocabulary_use` (share of ids that occur), the `rarest` and the
+    `longest` tokens that occur, each with its count, and for each split its `documents`, `tokens`,
+    `bytes` (UTF-8 text without end-of-document tokens) and the tokens of each of its `shards`.
     Raises BadInput when a split gets no document.
     """
-    from tasks.tokens.shard_writer import ShardWriter
+    from tasks.data.blocks import forget_blocks
+    from tasks.tokens.native import Disagreement, native
 
     encoder = load(tokenizer)
-    empty = 0
-    with ShardWriter(draft.path, SPLITS, encoder.vocab_size, settings.shard_tokens) as writer:
-        for rows in _batches(text):
-            filled = [row for row in rows if row["text"]]
-            empty += len(rows) - len(filled)
-            _append(writer, encoder, filled, settings.heldout_share)
-            done = writer.documents + empty
-            draft.progress(
-                done, text.manifest.rows or done, "documents", tokens=float(writer.tokens)
-            )
-    _check_splits(text, writer, settings)
-    draft.rows, draft.tokens = writer.documents, writer.splits["train"].tokens
-    draft.ledger = _ledger(writer.documents, empty)
-    draft.facts = _facts(writer, encoder)
+    engine = native(encoder.definition)
+    try:
+        _write(text, encoder, engine is not None, settings, draft)
+    except Disagreement as error:
+        log.warning("gigatoken differs from `tokenizers` %s; all is encoded by the latter", error)
+        forget_blocks(draft)
+        engine = None
+        _write(text, encoder, False, settings, draft)
+    draft.facts["encoded_by"] = engine.name if engine else "tokenizers"
 
 
-def heldout(text: bytes, share: float) -> bool:
+def heldout(text: bytes | memoryview, share: float) -> bool:
     """Whether a document is kept out of training: its hash, as a fraction, is below the share."""
     return int.from_bytes(hashlib.sha256(text).digest()[:8]) < share * 2**64
 
 
-def _batches(text: Artifact) -> Iterator[list[dict[str, Any]]]:
-    from tasks.data.text import read_batches
-
-    for batch in read_batches(text, COLUMNS):
-        yield batch.to_pylist()
-
-
-def _append(
-    writer: "ShardWriter", encoder: Encoder, rows: list[dict[str, Any]], share: float
+def _write(
+    text: Artifact, encoder: Encoder, use_native: bool, settings: ShardSettings, draft: Draft
 ) -> None:
-    encoded = encoder.encode_batch([row["text"] for row in rows])
-    for row, ids in zip(rows, encoded, strict=True):
-        raw = row["text"].encode()
-        split = "heldout" if heldout(raw, share) else "train"
-        writer.add(
-            split, [*ids, encoder.eod], size=len(raw), document=row["id"], source=row["source"]
-        )
+    from tasks.data.blocks import make_blocks
+    from tasks.data.text import PATTERN
+    from tasks.tokens.shard_blocks import encode_block
+    from tasks.tokens.shard_writer import ShardWriter
+
+    paths = text.files(PATTERN)
+    sizes = [path.stat().st_size * 3 for path in paths]  # Zstandard halves to quarters text
+    work = partial(encode_block, encoder, use_native, settings.heldout_share)
+    with ShardWriter(draft.path, SPLITS, encoder.vocab_size, settings.shard_tokens) as writer:
+        empty, words = _gather(make_blocks(draft, paths, work, sizes), writer)
+    _check_splits(text, writer, settings)
+    draft.rows, draft.tokens = writer.documents, writer.splits["train"].tokens
+    draft.ledger = _ledger(writer.documents, empty)
+    draft.facts = _facts(writer, encoder, words)
+
+
+def _gather(folders: Iterator[Path], writer: "ShardWriter") -> tuple[int, int]:
+    """Append the blocks in order; how many rows had no text, and the words of the others."""
+    import numpy as np
+
+    from tasks.tokens.shard_blocks import read_block
+
+    empty = words = 0
+    for folder in folders:
+        block = read_block(folder)
+        held_N = block.documents["heldout"].to_numpy()
+        writer.extend(np.where(held_N, "heldout", "train"), block.tokens, block.documents)
+        empty, words = empty + block.empty, words + block.words
+    return empty, words
 
 
 def _check_splits(text: Artifact, writer: "ShardWriter", settings: ShardSettings) -> None:
@@ -115,14 +130,24 @@ def _ledger(documents: int, empty: int) -> Ledger:
     return Ledger(**counts, rejects={"empty": empty} if empty else {})
 
 
-def _facts(writer: "ShardWriter", encoder: Encoder) -> dict[str, Any]:
+def _facts(writer: "ShardWriter", encoder: Encoder, words: int) -> dict[str, Any]:
     splits = {name: split.facts() for name, split in writer.splits.items()}
-    size = sum(split["bytes"] for split in splits.values())
+    size, tokens = sum(split["bytes"] for split in splits.values()), writer.tokens
+    counts = {index: n for index, n in enumerate(writer.counts.tolist()) if n}
+    lengths = {index: len(encoder.decode_bytes([index])) for index in counts}
+    plain = [index for index in counts if index not in encoder.special_ids]
     return splits | {
         "vocab_size": encoder.vocab_size,
         "dtype": writer.dtype.name,
         "eod": encoder.eod,
         "tokenizer_sha256": encoder.sha256,
-        "bytes_per_token": size / (writer.tokens - writer.documents),
-        "vocabulary_use": writer.ids_used / encoder.vocab_size,
+        "bytes_per_token": size / (tokens - writer.documents),
+        "fertility": (tokens - writer.documents) / max(words, 1),
+        "vocabulary_use": len(counts) / encoder.vocab_size,
+        "rarest": _shown(encoder, counts, sorted(plain, key=lambda i: (counts[i], i))),
+        "longest": _shown(encoder, counts, sorted(plain, key=lambda i: (-lengths[i], i))),
     }
+
+
+def _shown(encoder: Encoder, counts: dict[int, int], ids: list[int]) -> list[list[Any]]:
+    return [[encoder.decode([index]), counts[index]] for index in ids[:SHOWN]]

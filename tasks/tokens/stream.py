@@ -1,22 +1,26 @@
-"""The tokens of one split as one long stream over memory-mapped shards, verified on first touch.
+"""The tokens of one split as one long stream over memory-mapped shards.
 
-An Arrow file with a flipped bit loads without complaint, so each 1 MiB block is compared with its
-SHA-256 in the manifest before a token of it is handed out for the first time.
+Memory stays the same however long the stream is: a shard is mapped when it is first needed, and the
+pages that were read are given back before they are many.
 """
 
-import hashlib
+from bisect import bisect_right
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
-from cluster.artifact import BLOCK_BYTES, Artifact
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from tasks.tokens.columns import Column
 from tasks.tokens.shards import SPLITS
+
+RESIDENT_BYTES = 1 << 28
+FAULT_BYTES = 1 << 16
+"""What the system maps around a page that is touched."""
 
 
 class TokenStream:
-    """`len(stream)` tokens; `read` copies windows out of them. Shards are mapped when needed.
+    """`len(stream)` tokens; `read` copies windows out of them.
 
     Raises BadInput for another stage's artifact, an unknown split, and a shard that is missing,
     of another size, or changed.
@@ -34,83 +38,66 @@ class TokenStream:
         self.eod: int = facts["eod"]
         self.vocab_size: int = facts["vocab_size"]
         self.text_bytes: int = facts[split]["bytes"]
-        self._ends = np.cumsum(facts[split]["shards"])
-        self._begins = self._ends - facts[split]["shards"]
+        self._ends = np.cumsum(facts[split]["shards"], dtype=np.int64)
+        self.begins = self._ends - facts[split]["shards"]
+        self._end_list: list[int] = self._ends.tolist()
         self._names = [f"{split}-{i:05d}.arrow" for i in range(len(self._ends))]
-        self._shards: dict[int, Shard] = {}
+        self._shards: dict[int, Column] = {}
+        self._mapped = self._touched = 0
         for name in self._names:
             artifact.file(name)
 
     def __len__(self) -> int:
-        return int(self._ends[-1])
+        return self._end_list[-1]
 
     def read(self, start_B: np.ndarray, length: int) -> np.ndarray:
         """Windows [B, length] of the shards' own type, each from its start in the stream."""
-        out_BL = np.empty((len(start_B), length), self.dtype)
+        self._bound_memory(len(start_B) * (FAULT_BYTES + length * self.dtype.itemsize))
         shard_B = np.searchsorted(self._ends, start_B, side="right")
         inside_B = start_B + length <= self._ends[shard_B]
+        if len(start_B) and inside_B.all() and (shard_B == shard_B[0]).all():
+            begin = self.begins[shard_B[0]]
+            return self._shard(int(shard_B[0])).windows(start_B - begin, length)
+        out_BL = np.empty((len(start_B), length), self.dtype)
         for index in np.unique(shard_B[inside_B]):
             rows = np.flatnonzero(inside_B & (shard_B == index))
-            out_BL[rows] = self._shard(index).windows(start_B[rows] - self._begins[index], length)
+            out_BL[rows] = self._shard(int(index)).windows(
+                start_B[rows] - self.begins[index], length
+            )
         for row in np.flatnonzero(~inside_B):
             out_BL[row] = self._across(int(start_B[row]), length)
         return out_BL
+
+    def span(self, start: int, stop: int) -> np.ndarray:
+        """The tokens from `start` to before `stop`; not a copy where they lie in one shard."""
+        self._bound_memory(FAULT_BYTES + (stop - start) * self.dtype.itemsize)
+        index = bisect_right(self._end_list, start)
+        if stop <= self._end_list[index]:
+            begin = int(self.begins[index])
+            return self._shard(index).span(start - begin, stop - begin)
+        return self._across(start, stop - start)
 
     def _across(self, start: int, length: int) -> np.ndarray:
         """One window [length] that lies in more than one shard."""
         parts, end = [], start + length
         assert end <= len(self), f"tokens {start} to {end} of a stream of {len(self)}"
         while start < end:
-            index = int(np.searchsorted(self._ends, start, side="right"))
-            stop = min(end, int(self._ends[index]))
-            offset = np.array([start - self._begins[index]])
-            parts.append(self._shard(index).windows(offset, stop - start)[0])
+            index = bisect_right(self._end_list, start)
+            stop, begin = min(end, self._end_list[index]), int(self.begins[index])
+            parts.append(self._shard(index).span(start - begin, stop - begin))
             start = stop
         return np.concatenate(parts)
 
-    def _shard(self, index: int) -> "Shard":
+    def _shard(self, index: int) -> Column:
         if index not in self._shards:
-            self._shards[index] = Shard(self.artifact, self._names[index])
+            self._shards[index] = shard = Column(self.artifact, self._names[index])
+            self._mapped += shard.size
         return self._shards[index]
 
-
-class Shard:
-    """One mapped Arrow file and which of its blocks have been verified."""
-
-    def __init__(self, artifact: Artifact, name: str):
-        self._artifact, self._path = artifact, artifact.file(name)
-        self._hashes = artifact.manifest.files[name].blocks
-        self._bytes = np.memmap(self._path, mode="r")
-        self._verified = np.zeros(len(self._hashes), bool)
-        for block in {0, max(len(self._hashes) - 2, 0), len(self._hashes) - 1}:
-            self._verify(block)  # the blocks with Arrow's own framing, before Arrow sees them
-        source = pa.BufferReader(pa.py_buffer(self._bytes))
-        column = pa.ipc.open_file(source).get_batch(0).column(0)
-        self.tokens = column.to_numpy(zero_copy_only=True)
-        self._offset = self.tokens.ctypes.data - self._bytes.ctypes.data
-
-    def windows(self, start_B: np.ndarray, length: int) -> np.ndarray:
-        """Windows [B, length] from each start in this shard; nothing else of it is read."""
-        if not self._verified.all():
-            self._verify_windows(start_B, length)
-        return np.lib.stride_tricks.sliding_window_view(self.tokens, length)[start_B]
-
-    def _verify_windows(self, start_B: np.ndarray, length: int) -> None:
-        first_B = (self._offset + start_B * self.tokens.itemsize) // BLOCK_BYTES
-        end_B = self._offset + (start_B + length) * self.tokens.itemsize
-        last_B = (end_B - 1) // BLOCK_BYTES
-        for ahead in range(int((last_B - first_B).max()) + 1):
-            blocks = np.unique(np.minimum(first_B + ahead, last_B))
-            for block in blocks[~self._verified[blocks]]:
-                self._verify(int(block))
-
-    def _verify(self, block: int) -> None:
-        begin = block * BLOCK_BYTES
-        found = hashlib.sha256(self._bytes[begin : begin + BLOCK_BYTES].data).hexdigest()
-        if found != self._hashes[block]:
-            raise BadInput(
-                f"{self._path}: block {block} (bytes {begin} to {begin + BLOCK_BYTES}) changed: "
-                f"SHA-256 {found[:12]}, its manifest says {self._hashes[block][:12]}; run "
-                f"`headrace run --rebuild {self._artifact.manifest.stage}`"
-            )
-        self._verified[block] = True
+    def _bound_memory(self, size: int) -> None:
+        """Account for a read of about `size` bytes."""
+        self._touched += size
+        if self._touched > RESIDENT_BYTES and self._mapped > RESIDENT_BYTES:
+            for shard in self._shards.values():
+                shard.release()
+            self._touched = 0

@@ -1,13 +1,17 @@
 """The tokenizer stage: a vocabulary of subwords over bytes, learnt from the text.
 
 The alphabet is the 256 bytes, so every string has an encoding and decoding gives it back exactly.
+BPE and WordPiece come out the same every time. Unigram does not quite: `tokenizers` adds up its
+expected counts in the order of a hash table whose seed differs from process to process, so the last
+bits of the scores differ. Its tokenizer's hash, which shards and models carry, tells two apart.
 """
 
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
@@ -17,9 +21,11 @@ from cluster.store import Draft
 from tasks.tokens.encoder import FILE, SPECIALS, Encoder, byte_characters, library_threads, load
 
 if TYPE_CHECKING:
+    from pyarrow import Array
     from tokenizers import Tokenizer
 
-MEASURED_BYTES = 1_000_000
+MEASURED_BYTES, SAMPLE_BYTES = 1_000_000, 100_000
+SAMPLE_VOCABULARY, SHOWN = 2000, 10
 # How text falls into words before subwords are learnt: the pattern of tiktoken's cl100k_base.
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -41,30 +47,53 @@ class TokenizerSettings(Settings):
     text_bytes: int = Field(
         50_000_000, ge=1, description="bytes of text to learn from, spread evenly over all of it"
     )
+    special_tokens: tuple[str, ...] = Field(
+        (),
+        description="special tokens of your own, such as <|note|>; "
+        "those that the objective needs are added by themselves",
+    )
+
+    @model_validator(mode="after")
+    def _room_for_special_tokens(self) -> "TokenizerSettings":
+        for token in self.special_tokens:
+            # With a letter or digit inside, no word of the text, and so no merge, can spell it.
+            if not re.fullmatch(r"<\|\w*[^\W_]\w*\|>", token) or token in SPECIALS:
+                raise ValueError(f"special_tokens: {token!r} must look like <|note|> and be new")
+        needed = 256 + len(SPECIALS) + len(self.special_tokens)
+        if self.vocab_size < needed:
+            raise ValueError(
+                f"vocab_size {self.vocab_size} must be at least {needed}: 256 bytes and "
+                f"{needed - 256} special tokens, of which the objective needs "
+                f"{len(self.special_tokens)}"
+            )
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """All values; `special_tokens` only where there are any, which most recipes do not have."""
+        left_out = set() if self.special_tokens else {"special_tokens"}
+        return self.model_dump(mode="json", exclude=left_out)
 
 
 @stage(version=1, name="tokenizer")
 def train_tokenizer(text: Artifact, settings: TokenizerSettings, draft: Draft) -> None:
     """Learn a vocabulary from the documents; writes `tokenizer.json`.
 
-    Facts: `vocab_size` as reached, and, over a sample of 1 MB of text, `bytes_per_token`,
-    `fertility` (tokens per whitespace-separated word) and `vocabulary_use` (share of ids that
-    occur). Raises BadInput when there is no text.
+    Facts: `vocab_size` as reached, `trained_by`, and, over a sample of 1 MB of text,
+    `bytes_per_token`, `fertility` (tokens per whitespace-separated word), `vocabulary_use` (share
+    of ids that occur) and the `longest` tokens of the vocabulary.
+    Raises BadInput when there is no text.
     """
-    from tasks.data.text import read_texts
-
-    total = sum(len(document.encode()) for document in read_texts(text))
+    total = sum(_size(texts) for texts in _texts(text))
     if not total:
         raise BadInput(
             f"{text.name} holds no text to train a tokenizer on; `headrace show {text.name}` shows "
             "what the stages before it rejected, and why"
         )
-    tokenizer = _empty(settings.kind)
     wanted = min(total, settings.text_bytes)
-    with library_threads():
-        tokenizer.train_from_iterator(
-            _reported(_spread(text, wanted / total), wanted, draft), _trainer(settings)
-        )
+    sample = list(_spread(text, min(1.0, SAMPLE_BYTES / total)))
+    native = settings.kind == "bpe" and _agree(sample, settings)
+    train = _train_natively if native else _train
+    tokenizer = train(_reported(_spread(text, wanted / total), wanted, draft), settings)
     tokenizer.save(str(draft.path / FILE))
     encoder = load(draft.path)
     if encoder.vocab_size < settings.vocab_size:
@@ -73,9 +102,40 @@ def train_tokenizer(text: Artifact, settings: TokenizerSettings, draft: Draft) -
         )
     if settings.kind == "unigram":
         log.warning("unigram scores differ slightly from run to run; bpe gives the same every time")
-    draft.facts = {"kind": settings.kind, "vocab_size": encoder.vocab_size} | _measure(
-        encoder, _spread(text, min(1.0, MEASURED_BYTES / total))
-    )
+    about = {
+        "kind": settings.kind,
+        "vocab_size": encoder.vocab_size,
+        "trained_by": "headrace" if native else "tokenizers",
+        "longest": encoder.longest(SHOWN),
+    }
+    draft.facts = about | _measure(encoder, _spread(text, min(1.0, MEASURED_BYTES / total)))
+
+
+def _agree(sample: "list[Array]", settings: TokenizerSettings) -> bool:
+    """Whether the native trainer learns from a sample what `tokenizers` does."""
+    few = settings.model_copy(update={"vocab_size": min(settings.vocab_size, SAMPLE_VOCABULARY)})
+    if _train_natively(sample, few).to_str() == _train(sample, few).to_str():
+        return True
+    log.warning("native training differs from `tokenizers` on a sample; the latter does it all")
+    return False
+
+
+def _train_natively(texts: "Iterable[Array]", settings: TokenizerSettings) -> "Tokenizer":
+    from tasks.tokens import bpe
+
+    specials = [*SPECIALS, *settings.special_tokens]
+    tokenizer = _empty("bpe")
+    tokenizer.model = bpe.train(texts, settings.vocab_size, specials)
+    tokenizer.add_special_tokens(specials)
+    return tokenizer
+
+
+def _train(texts: "Iterable[Array]", settings: TokenizerSettings) -> "Tokenizer":
+    tokenizer = _empty(settings.kind)
+    documents = (document for batch in texts for document in batch.to_pylist())
+    with library_threads():
+        tokenizer.train_from_iterator(documents, _trainer(settings))
+    return tokenizer
 
 
 def _empty(kind: str) -> "Tokenizer":
@@ -111,38 +171,51 @@ def _trainer(settings: TokenizerSettings) -> Any:
     prefix = {"continuing_subword_prefix": ""} if settings.kind == "wordpiece" else {}
     return kinds[settings.kind](
         vocab_size=settings.vocab_size,
-        special_tokens=list(SPECIALS),
+        special_tokens=[*SPECIALS, *settings.special_tokens],
         initial_alphabet=byte_characters(),
         show_progress=False,
         **prefix,
     )
 
 
-def _spread(text: Artifact, share: float) -> Iterator[str]:
+def _texts(text: Artifact) -> "Iterator[Array]":
+    from tasks.data.text import read_batches
+
+    return (batch.column("text") for batch in read_batches(text, ["text"]))
+
+
+def _size(texts: "Array") -> int:
+    import pyarrow.compute as pc
+
+    return pc.sum(pc.binary_length(texts)).as_py() or 0
+
+
+def _spread(text: Artifact, share: float) -> "Iterator[Array]":
     """Documents from all over the text that make up about this share of its bytes; at least one."""
-    from tasks.data.text import read_texts
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     seen = taken = 0
-    for document in read_texts(text):
-        size = len(document.encode())
-        if size and taken <= share * seen:
-            taken += size
-            yield document
-        seen += size
+    for texts in _texts(text):
+        chosen = []
+        for size in pc.binary_length(texts).to_pylist():
+            chosen.append(size > 0 and taken <= share * seen)
+            taken, seen = taken + size * chosen[-1], seen + size
+        yield texts.filter(pa.array(chosen, pa.bool_()))
 
 
-def _reported(documents: Iterator[str], total: int, draft: Draft) -> Iterator[str]:
+def _reported(batches: "Iterator[Array]", total: int, draft: Draft) -> "Iterator[Array]":
     done = 0
-    for document in documents:
-        yield document
-        done += len(document.encode())
+    for texts in batches:
+        yield texts
+        done += _size(texts)
         draft.progress(min(done, total), total, "bytes")
 
 
-def _measure(encoder: Encoder, documents: Iterator[str]) -> dict[str, float]:
+def _measure(encoder: Encoder, batches: "Iterator[Array]") -> dict[str, float]:
     size = tokens = words = 0
     used: set[int] = set()
-    for document in documents:
+    for document in (document for texts in batches for document in texts.to_pylist()):
         ids = encoder.encode(document)
         used.update(ids)
         size, tokens = size + len(document.encode()), tokens + len(ids)
@@ -150,5 +223,5 @@ def _measure(encoder: Encoder, documents: Iterator[str]) -> dict[str, float]:
     return {
         "bytes_per_token": size / tokens,
         "fertility": tokens / max(words, 1),
-        "vocabulary_use": len(used) / (encoder.vocab_size - len(SPECIALS)),
+        "vocabulary_use": len(used) / (encoder.vocab_size - len(encoder.special_ids)),
     }

@@ -10,7 +10,7 @@ import pytest
 from cluster.artifact import Artifact
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
-from tasks.data.text import TEXT_SCHEMA, TextWriter
+from tasks.data.text import TextWriter
 from tasks.tokens.encoder import Encoder, load
 from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
 
@@ -30,7 +30,7 @@ def write_text(texts: list[str], draft: Draft) -> None:
         "license": [None] * len(texts),
     }
     with TextWriter(draft.path) as writer:
-        writer.write(pa.table(rows, schema=TEXT_SCHEMA))
+        writer.write(pa.table(rows))
     draft.rows = len(texts)
 
 

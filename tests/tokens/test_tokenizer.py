@@ -12,7 +12,7 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.stage import build
 from cluster.store import Store
-from tasks.tokens.encoder import SPECIALS, Encoder, _pieces, load
+from tasks.tokens.encoder import SPECIALS, Encoder, load, pieces
 from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
 
 MakeText = Callable[[list[str]], Artifact]
@@ -109,7 +109,7 @@ def test_long_text_encodes_as_if_in_one_piece(
     encoder = encoders[kind]
     text = "\n".join(documents) + " été\nété ²x " * 1000
     monkeypatch.setattr("tasks.tokens.encoder.PIECE", 100)
-    assert len(list(_pieces(text))) > 100
+    assert len(list(pieces(text))) > 100
     whole = encoder._tokenizer.encode(text, add_special_tokens=False).ids
     assert encoder.encode(text) == whole
 
@@ -121,7 +121,7 @@ def test_text_without_a_place_to_cut_comes_back(
     monkeypatch.setattr("tasks.tokens.encoder.PIECE", 1000)
     monkeypatch.setattr("tasks.tokens.encoder.LONGEST_PIECE", 5000)
     text = "a0" * 2000 + "a" * 11_000 + "漢" * 7000
-    assert [len(piece) for piece in _pieces(text)] == [5000, 5000, 5000, 5000, 2000]
+    assert [len(piece) for piece in pieces(text)] == [5000, 5000, 5000, 5000, 2000]
     assert encoders[kind].decode(encoders[kind].encode(text)) == text
 
 
@@ -156,6 +156,8 @@ def test_facts_count_bytes_tokens_and_words(store: Store, make_text: MakeText) -
     assert facts == {
         "kind": "bpe",
         "vocab_size": 262,
+        "trained_by": "headrace",
+        "longest": [" ab", "ab", *map(chr, range(8))],
         "bytes_per_token": 8 / 3,
         "fertility": 1.0,
         "vocabulary_use": 2 / 258,
@@ -198,7 +200,7 @@ def test_a_folder_without_a_usable_tokenizer_is_refused(
     with pytest.raises(BadInput, match=r"has no tokenizer\.json"):
         load(tmp_path)
     path = tmp_path / "tokenizer.json"
-    definition = json.loads(encoders["bpe"]._definition)
+    definition = json.loads(encoders["bpe"].definition)
     path.write_text(json.dumps(definition)[:-100])
     with pytest.raises(BadInput, match="is not a tokenizer"):
         load(tmp_path)

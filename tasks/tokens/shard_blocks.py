@@ -1,0 +1,96 @@
+"""Text to token ids, block by block: each worker leaves its block's tokens and documents in a file.
+
+tokens.npy       the ids of the block's documents, an end-of-document token after each
+documents.arrow  a row per document: id, source, bytes, length in tokens, whether held out
+block.json       rows without text, words
+"""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.data.kernels.buffers import text_buffer
+from tasks.data.text import file_batches
+from tasks.tokens.encoder import Encoder
+from tasks.tokens.native import encode_batch, native
+from tasks.tokens.shard_writer import narrow, token_dtype
+from tasks.tokens.shards import heldout
+
+COLUMNS = ["id", "text", "source"]
+SPACE = np.isin(np.arange(256), list(b" \t\n\v\f\r"))
+
+
+class Block(NamedTuple):
+    """The documents of one block and their tokens, end to end."""
+
+    tokens: np.ndarray
+    documents: pa.Table
+    empty: int
+    words: int
+
+
+def encode_block(
+    encoder: Encoder, use_native: bool, heldout_share: float, _: int, path: Path, folder: Path
+) -> None:
+    """Encode one file of a text artifact into a folder. Raises Disagreement, see `native`."""
+    engine = native(encoder.definition) if use_native else None
+    tokens, documents = [np.empty(0, token_dtype(encoder.vocab_size))], []
+    about = {"empty": 0, "words": 0}
+    for batch in file_batches(path, COLUMNS):
+        filled = batch.filter(pc.greater(pc.binary_length(batch.column("text")), 0))
+        about["empty"] += batch.num_rows - filled.num_rows
+        if not filled.num_rows:
+            continue
+        texts = filled.column("text")
+        ids = encode_batch(encoder, engine, texts)
+        ends = np.flatnonzero(ids == encoder.eod)
+        tokens.append(narrow(ids, encoder.vocab_size))
+        documents.append(_describe(filled, np.diff(ends, prepend=-1), heldout_share))
+        about["words"] += _words(texts)
+    np.save(folder / "tokens.npy", np.concatenate(tokens))
+    with pa.ipc.new_file(str(folder / "documents.arrow"), SCHEMA) as file:
+        for rows in documents:
+            file.write_batch(rows)
+    (folder / "block.json").write_text(json.dumps(about))
+
+
+def read_block(folder: Path) -> Block:
+    """What `encode_block` left; the tokens are mapped, not read."""
+    with pa.OSFile(str(folder / "documents.arrow")) as file:
+        documents = pa.ipc.open_file(file).read_all()
+    about: dict[str, Any] = json.loads((folder / "block.json").read_text())
+    return Block(np.load(folder / "tokens.npy", mmap_mode="r"), documents, **about)
+
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("source", pa.string()),
+        pa.field("bytes", pa.int64()),
+        pa.field("length", pa.int64()),
+        pa.field("heldout", pa.bool_()),
+    ]
+)
+
+
+def _describe(batch: pa.RecordBatch, lengths: np.ndarray, heldout_share: float) -> pa.RecordBatch:
+    data, offsets = text_buffer(batch.column("text"))
+    raw, places = data.data, offsets.tolist()
+    held = [heldout(raw[begin:end], heldout_share) for begin, end in pairwise(places)]
+    columns = [batch.column("id"), batch.column("source"), np.diff(offsets), lengths, held]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+    return pa.record_batch(arrays, schema=SCHEMA)
+
+
+def _words(texts: pa.Array) -> int:
+    """How many words there are: what ASCII white space and the ends of texts part."""
+    data, offsets = text_buffer(texts)
+    space = SPACE[data[offsets[0] : offsets[-1]]]
+    begins = offsets[1:-1] - offsets[0]
+    parted = np.count_nonzero(space[:-1] > space[1:]) + int(not space[0])
+    return int(parted + np.count_nonzero(~space[begins] & ~space[begins - 1]))

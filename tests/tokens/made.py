@@ -1,0 +1,49 @@
+"""Shards made of numbers: every training token says where it stands."""
+
+from pathlib import Path
+
+from cluster.artifact import Artifact
+from cluster.stage import build, stage
+from cluster.store import Draft, Store
+from tasks.tokens.packing import PackingKind, PackingSettings, packing
+from tasks.tokens.shard_writer import ShardWriter
+
+EOD = 0
+
+
+@stage(version=1, name="shards")
+def write_documents(
+    documents: list[list[int]], sources: str, shard_tokens: int, draft: Draft
+) -> None:
+    """Documents of tokens 1, 2, ... in the train split; the source of each is a letter."""
+    vocab = 1 << 16
+    with ShardWriter(draft.path, ["train", "heldout"], vocab, shard_tokens) as writer:
+        for number, (ids, source) in enumerate(zip(documents, sources, strict=True)):
+            writer.add("train", [*ids, EOD], size=len(ids), document=f"d{number}", source=source)
+        writer.add("heldout", [1, 2, EOD], size=2, document="held", source="a")
+    facts = {name: split.facts() for name, split in writer.splits.items()}
+    draft.facts = {"dtype": writer.dtype.name, "eod": EOD, "vocab_size": vocab, **facts}
+
+
+def shards_of(
+    root: Path, lengths: list[int], sources: str | None = None, shard_tokens: int = 1000
+) -> Artifact:
+    """Shards of documents of some lengths, in tokens with the end, numbered through."""
+    documents, first = [], 1
+    for length in lengths:
+        documents.append(list(range(first, first + length - 1)))
+        first += length - 1
+    sources = sources or "a" * len(lengths)
+    return build(
+        write_documents,
+        Store(root),
+        documents=documents,
+        sources=sources,
+        shard_tokens=shard_tokens,
+    )
+
+
+def packed(root: Path, shards: Artifact, kind: PackingKind, context: int) -> Artifact:
+    """The packing of some shards."""
+    settings = PackingSettings(kind=kind, context=context)
+    return build(packing, Store(root), shards=shards, settings=settings)
