@@ -20,7 +20,7 @@ import torch
 from cluster.environment import prepare
 from cluster.placement import Placement
 from model.config import from_depth
-from model.objectives import CausalLM
+from model.objectives.modules import CausalLM
 from model.transformer import Transformer
 from tasks.training.job import Batch, Program, TrainJob
 from tasks.training.settings import OptimizerSettings

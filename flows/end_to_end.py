@@ -4,11 +4,14 @@ Read `end_to_end` from top to bottom and you have read the pipeline.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cluster.errors import BadInput
+from flows.agreement import check_tokenizers
 from flows.dag import Dag, Node
+from flows.mixing import mixture_of, packing_of
 from flows.recipe import Recipe
+from tasks.data.decontaminate import decontaminate
 from tasks.data.dedup import dedup
 from tasks.data.filters import filter_text
 from tasks.data.read import ReadSettings, read
@@ -20,6 +23,7 @@ from tasks.scaling.plan import members
 from tasks.scoring.answers import answers
 from tasks.scoring.evaluate import evaluate
 from tasks.scoring.judge import judge
+from tasks.tokens.packing import packing
 from tasks.tokens.shards import shards
 from tasks.tokens.tokenizer import train_tokenizer
 from tasks.training.pretrain import pretrain
@@ -40,8 +44,10 @@ def prepare_data(dag: Dag, recipe: Recipe) -> Data:
     raw = dag.add(read, settings=reading)
     good = dag.add(filter_text, raw=raw, settings=recipe.filters)
     unique = dag.add(dedup, text=good, settings=recipe.dedup)
+    if recipe.decontaminate:
+        unique = dag.add(decontaminate, text=unique, settings=recipe.decontaminate)
     clean = dag.add(redact, text=unique, settings=recipe.redact)
-    tokenizer = dag.add(train_tokenizer, text=clean, settings=recipe.tokenizer)
+    tokenizer = dag.add(train_tokenizer, text=clean, settings=recipe.vocabulary())
     packed = dag.add(shards, text=clean, tokenizer=tokenizer, settings=recipe.shards)
     return Data(tokenizer, packed)
 
@@ -49,22 +55,36 @@ def prepare_data(dag: Dag, recipe: Recipe) -> Data:
 def pretrained(dag: Dag, recipe: Recipe, data: Data | None = None) -> Node:
     """A pretrained model and its held-out score."""
     data = data or prepare_data(dag, recipe)
+    arranged = arrangement(dag, recipe, data)
+    drawn: dict[str, Any] = {"mixture": mixture} if (mixture := mixture_of(recipe)) else {}
     model = dag.add(
         pretrain,
         shards=data.shards,
         tokenizer=data.tokenizer,
-        settings=recipe.pretrain,
+        settings=recipe.pretrain.model_copy(update={"mixture": ()}),
         model=recipe.model,
         seed=recipe.seed,
+        **arranged,
+        **drawn,
     )
-    dag.add(evaluate, model=model, shards=data.shards, settings=recipe.evaluate.heldout)
+    scored = recipe.evaluate.heldout
+    dag.add(evaluate, model=model, shards=data.shards, settings=scored, **arranged)
     return model
+
+
+def arrangement(dag: Dag, recipe: Recipe, data: Data) -> dict[str, Any]:
+    """The packing that training needs; nothing where the shards are cut as they lie."""
+    settings = packing_of(recipe)
+    if settings is None:
+        return {}
+    return {"packing": dag.add(packing, shards=data.shards, settings=settings)}
 
 
 def scaling_laws(dag: Dag, recipe: Recipe, data: Data | None = None) -> Node:
     """A grid of small runs, each a stage of its own, and the law fitted to them."""
-    if recipe.sweep is None:
-        raise BadInput(f"recipe '{recipe.name}' has no sweep; give it a `sweep` section")
+    if not recipe.asks_for("sweep") or recipe.sweep is None:
+        why = next((w for w in recipe.left_out() if w.startswith("sweep")), "give it one")
+        raise BadInput(f"recipe '{recipe.name}' has no `sweep` section: {why}")
     data = data or prepare_data(dag, recipe)
     runs = [
         dag.add(sweep_run, label=m.label, shards=data.shards, settings=m, seed=recipe.seed)
@@ -75,9 +95,9 @@ def scaling_laws(dag: Dag, recipe: Recipe, data: Data | None = None) -> Node:
 
 def adapted(dag: Dag, recipe: Recipe, model: Node) -> None:
     """Fine-tuning for classification, instruct tuning, answers and their judgement."""
-    if recipe.classify:
+    if recipe.asks_for("classify"):
         dag.add(classify, model=model, settings=recipe.classify, seed=recipe.seed)
-    if recipe.instruct:
+    if recipe.asks_for("instruct"):
         tuned = dag.add(instruct, model=model, settings=recipe.instruct, seed=recipe.seed)
         asked = recipe.evaluate.answers
         replies = dag.add(answers, instruct=tuned, settings=asked, seed=recipe.seed)
@@ -89,7 +109,7 @@ def end_to_end(dag: Dag, recipe: Recipe) -> None:
     data = prepare_data(dag, recipe)
     model = pretrained(dag, recipe, data)
     adapted(dag, recipe, model)
-    if recipe.sweep:
+    if recipe.asks_for("sweep"):
         scaling_laws(dag, recipe, data)
 
 
@@ -98,6 +118,7 @@ def plan(goal: str, dag: Dag, recipe: Recipe) -> Dag:
     GOALS[goal](dag, recipe)
     dag.add(report, artifacts=list(dag))
     dag.check_rebuild()
+    check_tokenizers(dag)
     return dag
 
 

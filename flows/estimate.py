@@ -9,6 +9,7 @@ from typing import Any
 from cluster.store import Store
 from flows.dag import Dag, Node
 from flows.end_to_end import plan
+from flows.mixing import planned_sources
 from flows.recipe import Recipe
 from model.flops import flops_per_token, parameter_count, training_bytes
 from tasks.scaling.plan import MemberSettings, members, warnings
@@ -32,6 +33,7 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
         precision=settings.precision,
         tokens=settings.micro_batch_tokens or settings.batch_tokens // place.workers,
     )
+    sources, doubts = planned_sources(dag, recipe)
     past = _past(dag)
     stages = [_stage(node, recipe, past) for node in dag]
     work = sum(stage["seconds"] for stage in stages)
@@ -46,7 +48,10 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
         "cost": round(seconds / 3600 * place.usd_per_hour * place.workers, 4),
         "basis": "earlier runs here" if past else "nominal speeds",
         "shape": vars(config),
-        "warnings": warnings(members(recipe.sweep)) if recipe.sweep else [],
+        "sources": sources,
+        "warnings": recipe.left_out()
+        + doubts
+        + (warnings(members(recipe.sweep)) if recipe.sweep else []),
     }
 
 

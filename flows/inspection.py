@@ -1,41 +1,12 @@
-"""What `show` and `lineage` know: models by folder or preset, and where an artifact came from."""
+"""What `lineage` knows: where an artifact came from."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from cluster.artifact import Artifact
 from cluster.store import Store
-from model.config import ModelConfig
-from model.flops import flops_per_token, parameter_count
-from model.hub_config import parse
-from model.presets import PRESETS, preset
-
-
-def describe_model(name: str) -> dict[str, Any] | None:
-    """Shape, parameters and FLOPs per token of a preset or a model folder; None for other names."""
-    config = _config(name)
-    if config is None:
-        return None
-    return {
-        "name": name,
-        "params": parameter_count(config),
-        "flops_per_token": flops_per_token(config, config.context),
-        "context": config.context,
-        "shape": vars(config),
-    }
-
-
-def _config(name: str) -> ModelConfig | None:
-    if name in PRESETS:
-        return preset(name)
-    folder = Path(name)
-    if (folder / "config.json").is_file() and not (folder / "artifact.json").is_file():
-        return parse(json.loads((folder / "config.json").read_text()))
-    return None
 
 
 def lineage_of(name: str) -> dict[str, Any]:

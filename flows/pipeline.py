@@ -46,6 +46,8 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
     tracked = PipelineRun.start(recipe.name, record.id, record.recipe, record.flow_run_id)
     record = record.model_copy(update={"tracking_run": tracked.run_id, "urls": _urls(tracked)})
     record.save(store.root)
+    for note in recipe.left_out() if goal == "all" else ():
+        log.warning(note)
     done: list[StageRecord] = []
     status = "crashed"
     try:

@@ -10,11 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.settings import Settings, nearest
+from model.objectives.catalog import DEFAULT, special_tokens
+from tasks.data.decontaminate import DecontaminateSettings
 from tasks.data.dedup import DedupSettings
 from tasks.data.filters import FilterSettings
 from tasks.data.read import SourceSettings
@@ -24,9 +33,10 @@ from tasks.scaling.plan import SweepSettings
 from tasks.scoring.answers import AnswerSettings
 from tasks.scoring.evaluate import HeldoutSettings
 from tasks.scoring.judge import JudgeSettings
+from tasks.tokens.encoder import special_token
 from tasks.tokens.shards import ShardSettings
 from tasks.tokens.tokenizer import TokenizerSettings
-from tasks.training.settings import ModelSettings, PretrainSettings
+from tasks.training.settings import ModelSettings, PretrainSettings, check_objective
 from tasks.tuning.settings import ClassifySettings, InstructSettings
 
 SHIPPED = Path(__file__).parent / "recipes"
@@ -48,11 +58,12 @@ class Recipe(Settings):
     sources: tuple[SourceSettings, ...] = Field(min_length=1, description="where text comes from")
     filters: FilterSettings = FilterSettings()
     dedup: DedupSettings = DedupSettings()
+    decontaminate: DecontaminateSettings | None = None
     redact: RedactSettings = RedactSettings()
     tokenizer: TokenizerSettings = TokenizerSettings()
     shards: ShardSettings = ShardSettings()
     model: ModelSettings = ModelSettings()
-    pretrain: PretrainSettings = PretrainSettings()
+    pretrain: PretrainSettings = Field(PretrainSettings(), validate_default=True)
     sweep: SweepSettings | None = SweepSettings()
     fit: FitSettings = FitSettings()
     classify: ClassifySettings | None = ClassifySettings()
@@ -60,20 +71,64 @@ class Recipe(Settings):
     evaluate: EvaluateSettings = EvaluateSettings()
     placement: Placement = Placement()
 
-    @model_validator(mode="after")
-    def _one_mixture(self) -> "Recipe":
-        """Sources are read one after another; what would need a mixture is refused, not ignored."""
-        if len({source.weight for source in self.sources}) > 1:
-            raise ValueError("sources must have equal weights: mixtures are not trained yet")
-        if any(source.max_epochs for source in self.sources):
-            raise ValueError("sources cannot have max_epochs: mixtures are not trained yet")
-        return self
+    @field_validator("pretrain", mode="before")
+    @classmethod
+    def _objective_of_the_family(cls, value: Any, info: ValidationInfo) -> Any:
+        """A recipe that names no objective has its family's."""
+        if isinstance(value, PretrainSettings):
+            value = value.model_dump(exclude_unset=True)
+        if isinstance(value, dict) and "model" in info.data:
+            return {"objective": DEFAULT[info.data["model"].family], **value}
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _stages_of_the_model(cls, values: Any) -> Any:
+        """Stages that the model cannot do are left out, unless the recipe asks for them."""
+        if not isinstance(values, dict):
+            return values
+        return {**dict.fromkeys(impossible(*_described(values))), **values}
 
     @model_validator(mode="after")
     def _buildable_model(self) -> "Recipe":
-        """Sizes that do not fit together are refused before any stage runs."""
+        """What does not fit together is refused before any stage runs."""
         self.model.config(self.tokenizer.vocab_size, self.pretrain.context)
+        check_objective(self.model, self.pretrain)
+        self.vocabulary()
         return self
+
+    def vocabulary(self) -> TokenizerSettings:
+        """The tokenizer's settings, with the special tokens that the objective needs."""
+        training, own = self.pretrain, self.tokenizer.special_tokens
+        kinds = special_tokens(
+            training.objective, self.model.family, training.context, training.rates
+        )
+        needed = tuple(special_token(kind) for kind in kinds)
+        tokens = needed + tuple(token for token in own if token not in needed)
+        values = self.tokenizer.model_dump() | {"special_tokens": tokens}
+        return TokenizerSettings.model_validate(values)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether training draws from the sources by weight, rather than from all text in turn."""
+        weights = {source.weight for source in self.sources}
+        capped = any(source.max_epochs is not None for source in self.sources)
+        return len(weights) > 1 or capped or bool(self.pretrain.mixture)
+
+    def asks_for(self, stage: str) -> bool:
+        """Whether an optional stage is wanted. Raises BadInput when this model cannot do it."""
+        why = impossible(self.model.family, self.pretrain.objective).get(stage)
+        if getattr(self, stage) and why:
+            raise BadInput(
+                f"recipe '{self.name}' has a section `{stage}`, but {why}; "
+                f"leave it out, or `--set {stage}=null`"
+            )
+        return getattr(self, stage) is not None
+
+    def left_out(self) -> list[str]:
+        """The stages that this model cannot do, each with the reason, for the reader of a plan."""
+        reasons = impossible(self.model.family, self.pretrain.objective)
+        return [f"{name} is left out: {why}" for name, why in reasons.items()]
 
     @field_validator("sources", mode="before")
     @classmethod
@@ -82,6 +137,32 @@ class Recipe(Settings):
         if isinstance(value, list | tuple):
             return [{"path": item} if isinstance(item, str) else item for item in value]
         return value
+
+
+def impossible(family: str, objective: str) -> dict[str, str]:
+    """The optional stages that a model cannot do, by their section, each with the reason."""
+    found = {}
+    if family != "decoder":
+        article = "an encoder" if family == "encoder" else "an encoder_decoder"
+        found["instruct"] = f"{article} is not tuned to answer, which takes a decoder"
+    if family == "encoder_decoder":
+        found["classify"] = "classes are read from a decoder or an encoder"
+    if objective != "causal":
+        found["sweep"] = f"scaling laws are of causal losses, the objective is {objective}"
+    return found
+
+
+def _described(values: dict[str, Any]) -> tuple[str, str]:
+    """Family and objective of a recipe that is not validated yet; what is wrong is found later."""
+    model, training = values.get("model") or {}, values.get("pretrain") or {}
+    try:
+        family = ModelSettings.model_validate(model).family
+    except ValidationError:
+        return "decoder", "causal"
+    if isinstance(training, PretrainSettings):
+        return family, training.objective
+    named = training.get("objective") if isinstance(training, dict) else None
+    return family, named if isinstance(named, str) else DEFAULT[family]
 
 
 def load(name_or_path: str, overrides: typing.Sequence[str] = ()) -> Recipe:

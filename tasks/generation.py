@@ -1,5 +1,6 @@
 """Text from a model folder: the function behind `headrace generate MODEL --prompt TEXT`."""
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -7,9 +8,11 @@ from pydantic import Field
 
 from cluster.errors import BadInput
 from cluster.settings import Settings
+from tasks.few_shot import STOP, Shot, few_shot_chat, few_shot_prompt
+from tasks.text_stream import TextStream, first_stop
 
 if TYPE_CHECKING:
-    from model.transformer import Transformer
+    from model.generation import Ending, Network, Sampling, Token
     from tasks.tokens.encoder import Encoder
 
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
@@ -28,28 +31,61 @@ class GenerationSettings(Settings):
     top_p: float | None = Field(
         None, gt=0, le=1, description="sample among the fewest tokens that hold this probability"
     )
+    min_p: float | None = Field(
+        None, gt=0, le=1, description="sample among tokens this share as likely as the likeliest"
+    )
     num_beams: int = Field(4, ge=1, description="hypotheses kept by beam search")
+    length_penalty: float = Field(
+        0.0, description="exponent on (5 + tokens) / 6, which divides a hypothesis's score"
+    )
     samples: int = Field(8, ge=2, description="samples drawn by mbr")
     max_tokens: int = Field(64, ge=1, description="new tokens at most")
+    stop: list[str] = Field([], description="texts before which the answer ends")
     seed: int = Field(0, ge=0, description="of sampling")
     chat: bool = Field(False, description="put the prompt as a user's turn to a tuned model")
 
 
-def generate_text(model_path: Path, prompt: str, settings: GenerationSettings) -> dict[str, Any]:
-    """What the model of a folder writes after `prompt`: `text`, and `tokens`, its ids.
+def generate_text(
+    model_path: Path,
+    prompt: str,
+    settings: GenerationSettings,
+    shots: Sequence[Shot] = (),
+    on_text: Callable[[str], object] | None = None,
+) -> dict[str, Any]:
+    """What the model of a folder writes after `shots` (examples) and `prompt`.
 
-    Ends at the end of document, which is not among the tokens. Raises BadInput for a folder that
-    is not a model, naming what is missing, and for settings the model's context has no room for.
+    `text`; `tokens`, the ids of it; `logprobs`, of each token in nats; `ended`, `stop` or `length`.
+    Ends at the end of document, which is not among the tokens. `on_text` is given the text piece
+    by piece as it comes. Raises BadInput for a folder that is not a model, naming what is missing,
+    and for settings the model's context has no room for.
     """
-    from tasks.tokens.chat import render_prompt
+    from model import hub
 
     network, encoder = load_model(model_path)
-    ids = render_prompt(encoder, prompt) if settings.chat else encoder.encode(prompt)
-    tokens = continuation(network, encoder, ids, settings)
-    return {"text": encoder.decode(tokens), "tokens": tokens}
+    start = hub.read_config(model_path).get("decoder_start_token_id", encoder.pad)
+    if shots and not settings.chat:
+        settings = settings.model_copy(update={"stop": [*settings.stop, STOP]})
+    ids = prompt_ids(encoder, prompt, settings, shots)
+    text, tokens = TextStream(encoder.decode, settings.stop), []
+    try:
+        for token in write(network, encoder, ids, settings, start_ids=[start]):
+            tokens.append(token)
+            piece = text.push(token.id)
+            if on_text is not None and piece:
+                on_text(piece)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    if on_text is not None:
+        on_text(text.finish())
+    return {
+        "text": text.text,
+        "tokens": text.ids,
+        "logprobs": [token.log_prob for token in tokens[: len(text.ids)]],
+        "ended": "stop" if text.stopped or len(tokens) < settings.max_tokens else "length",
+    }
 
 
-def load_model(folder: Path) -> "tuple[Transformer, Encoder]":
+def load_model(folder: Path) -> "tuple[Network, Encoder]":
     """Network and encoder of a model folder. Raises BadInput naming what is missing."""
     from model import hub
     from tasks.tokens import encoder
@@ -71,65 +107,103 @@ def load_model(folder: Path) -> "tuple[Transformer, Encoder]":
     return network, tokens
 
 
-def continuation(
-    network: "Transformer", encoder: "Encoder", prompt: list[int], settings: GenerationSettings
+def prompt_ids(
+    encoder: "Encoder", prompt: str, settings: GenerationSettings, shots: Sequence[Shot] = ()
 ) -> list[int]:
-    """New tokens after the prompt's; an empty prompt is the start of a document.
-
-    Raises BadInput for settings the model's context has no room for.
-    """
-    from model.generate import generate
-
-    prompt = prompt or [encoder.eod]  # the mark that documents follow in pretraining
-    if settings.temperature == 0 and settings.decoding != "beam":
-        settings = settings.model_copy(update={"decoding": "greedy", "temperature": 1.0})
-    shape = settings.model_dump(include={"max_tokens", "temperature", "top_k", "top_p"})
-    try:
-        if settings.decoding == "mbr":
-            return _minimum_risk(network, encoder, prompt, settings, shape)
-        return generate(
-            network,
-            prompt,
-            decoding=settings.decoding,
-            num_beams=settings.num_beams,
-            stop_ids=[encoder.eod],
-            seed=settings.seed,
-            **shape,
-        )
-    except ValueError as error:
-        raise BadInput(str(error)) from error
+    """The tokens of a prompt behind its examples; an empty one is the start of a document."""
+    if settings.chat:
+        return few_shot_chat(encoder, shots, prompt)
+    # The end of a document is the mark that documents follow in pretraining.
+    return encoder.encode(few_shot_prompt(shots, prompt)) or [encoder.eod]
 
 
-def _minimum_risk(
-    network: "Transformer",
+def write(
+    network: "Network",
     encoder: "Encoder",
     prompt: list[int],
     settings: GenerationSettings,
-    shape: dict[str, Any],
-) -> list[int]:
-    """Minimum Bayes risk: of several samples the one with the largest expected similarity."""
-    from model.generate import generate_batch
+    start_ids: Sequence[int] = (),
+) -> "Iterator[Token]":
+    """The tokens after the prompt's, up to the one that completes a stop text.
 
-    seeds = range(settings.seed, settings.seed + settings.samples)
-    drawn = generate_batch(
-        network,
-        [prompt] * settings.samples,
-        decoding="sample",
-        stop_ids=[encoder.eod],
-        seeds=seeds,
-        **shape,
-    )
-    return drawn[most_typical([encoder.decode(tokens) for tokens in drawn])]
+    Greedy and sampled ones come as they are chosen, those of beam search and mbr all at last.
+    Raises ValueError for settings the model's context has no room for.
+    """
+    from model.generation import beam_search, stream
+
+    ending, sampling = _ending(encoder, settings), _sampling(settings)
+    if settings.decoding == "beam":
+        beams, penalty = settings.num_beams, settings.length_penalty
+        found = beam_search(
+            network, prompt, ending, beams=beams, length_penalty=penalty, start_ids=start_ids
+        )
+        yield from found.tokens
+    elif settings.decoding == "mbr" and not sampling.greedy:
+        yield from _minimum_risk(network, encoder, prompt, settings, start_ids)
+    else:
+        seeds = [settings.seed]
+        for (token,) in stream(
+            network, [prompt], ending, sampling, seeds=seeds, start_ids=start_ids
+        ):
+            if token is not None:
+                yield token
 
 
-def most_typical(texts: list[str]) -> int:
-    """The text with the largest mean chrF, all others being references; the first of equals."""
+def most_typical(texts: Sequence[str], utility: Callable[[str, str], float] | None = None) -> int:
+    """The text with the largest mean utility (chrF), all others being references."""
+    from model.generation import minimum_bayes_risk
+
+    return minimum_bayes_risk(texts, utility or _chrf())
+
+
+def _chrf() -> Callable[[str, str], float]:
     from sacrebleu.metrics.chrf import CHRF
 
     chrf = CHRF()
+    return lambda text, reference: chrf.sentence_score(text, [reference]).score
 
-    def gain(i: int) -> float:
-        others = texts[:i] + texts[i + 1 :]
-        return sum(chrf.sentence_score(texts[i], [other]).score for other in others)
 
-    return max(range(len(texts)), key=gain)
+def _ending(encoder: "Encoder", settings: GenerationSettings) -> "Ending":
+    from model.generation import Ending
+
+    def stopped(tokens: Sequence[int]) -> bool:
+        return first_stop(encoder.decode(tokens), settings.stop) is not None
+
+    stops = frozenset({encoder.eod})
+    if not settings.stop:
+        return Ending(settings.max_tokens, stops)
+    return Ending(settings.max_tokens, stops, stopped)
+
+
+def _sampling(settings: GenerationSettings) -> "Sampling":
+    from model.generation import GREEDY, Sampling
+
+    if settings.decoding == "greedy":
+        return GREEDY
+    return Sampling(**settings.model_dump(include={"temperature", "top_k", "top_p", "min_p"}))
+
+
+def _minimum_risk(
+    network: "Network",
+    encoder: "Encoder",
+    prompt: list[int],
+    settings: GenerationSettings,
+    start_ids: Sequence[int],
+) -> "tuple[Token, ...]":
+    """Of several samples the one most like the others, its text cut at stop texts like theirs."""
+    from model.generation import generate
+
+    drawn = generate(
+        network,
+        [prompt],
+        _ending(encoder, settings),
+        _sampling(settings),
+        samples=settings.samples,
+        seeds=range(settings.seed, settings.seed + settings.samples),
+        start_ids=start_ids,
+    )
+    texts = []
+    for one in drawn:
+        text = encoder.decode(one.ids)
+        texts.append(text[: first_stop(text, settings.stop)])
+    return drawn[most_typical(texts)].tokens

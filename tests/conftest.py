@@ -12,12 +12,19 @@ import pytest
 # The path is short because Ray opens sockets below it.
 _HOME = Path(tempfile.mkdtemp(prefix="hr-"))
 os.environ["HEADRACE_HOME"] = str(_HOME)
+# Kernels are compiled once per version of their sources, not once per test run.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache/kernels"))
 for _name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
     os.environ.pop(_name, None)
+
+from hypothesis import settings  # noqa: E402
 
 from cluster.environment import prepare  # noqa: E402
 
 prepare()
+# An example's first call may compile a kernel.
+settings.register_profile("headrace", deadline=None)
+settings.load_profile("headrace")
 
 
 def pytest_sessionfinish() -> None:

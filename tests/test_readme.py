@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PACKAGES = ("flows", "tasks", "model", "cluster")
+ROOM = 2
 TREE = re.compile(r"(?<=<!-- tree -->\n```\n).*?(?=```\n<!-- /tree -->)", re.DOTALL)
 
 
@@ -25,7 +26,10 @@ def tree() -> str:
 
 
 def folder(path: Path, depth: int) -> list[str]:
+    """A folder's line, and below it those of its files; a room inside a folder is one line."""
     lines = [entry(f"{path.name}/", phrase(path / "__init__.py"), depth)]
+    if depth == ROOM:
+        return lines
     files = [f for f in sorted(path.glob("*.py")) if f.name != "__init__.py"]
     lines += [entry(f.name, phrase(f), depth + 1) for f in files]
     for inner in sorted(path.iterdir()):

@@ -96,7 +96,20 @@ def data_stages(store):
         {"text": unique.fingerprint},
         ledger=(3987, 3987, {}),
         rows=3987,
-        facts={"counts": {"email": 812, "ip": 97, "secret": 3}},
+        facts={
+            "counts": {"email": 812, "ip": 97, "secret": 3},
+            "quality": [
+                {
+                    "kind": "email",
+                    "instances": 23,
+                    "found": 22,
+                    "redactions": 24,
+                    "right": 24,
+                    "recall": 22 / 23,
+                    "precision": 1.0,
+                }
+            ],
+        },
     )
     tokenizer = make(
         store,
@@ -289,7 +302,7 @@ def test_headline_sets_each_figure_beside_its_baseline(page):
 def test_ledger_shows_reasons_largest_first_and_samples(page):
     words_of_page = text_of(page)
     assert "filter 5,294 4,420 874 too short 512, repeated lines 301, few words 61" in words_of_page
-    assert "email 812, ip 97, secret 3" in words_of_page
+    assert "email 812 23 0.957 24 1 ip 97 – – – – secret 3" in words_of_page
     assert "lib/python/this.py" in words_of_page
 
 

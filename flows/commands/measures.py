@@ -39,15 +39,22 @@ def score(
     file: Annotated[Path, typer.Argument(help='JSON lines {"prediction","references":[..]}')],
     metrics: Annotated[str, typer.Option(help="comma-separated names")] = "bleu,rouge1,rougeL",
     stem: Annotated[bool, typer.Option("--stem", help="compare word stems in ROUGE")] = False,
+    contamination: Annotated[
+        Path | None, typer.Option(help="a `decontaminate` artifact: score clean and dirty rows too")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Overlap scores of predictions against references."""
     from tasks.scoring.overlap import score_file
 
     with output(as_json) as out:
-        result = score_file(file, [name.strip() for name in metrics.split(",")], stem)
+        names = [name.strip() for name in metrics.split(",")]
+        result = score_file(file, names, stem, contamination)
         out.result(result)
         _rows(out, result["corpus"])
+        for part in ("clean", "dirty") if contamination else ():
+            out.say(f"{part}: {result[part]['rows']} rows")
+            _rows(out, result[part]["corpus"])
 
 
 def judge(

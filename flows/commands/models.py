@@ -1,6 +1,7 @@
 """generate: text from a model."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,21 +12,37 @@ from flows.output import output
 def generate(
     model: Annotated[str, typer.Argument(help="a model folder or an artifact's name")],
     prompt: Annotated[str, typer.Option(help="text to continue, or to answer with --chat")],
-    decoding: Annotated[str, typer.Option(help="greedy, sample, beam or mbr")] = "greedy",
+    decoding: Annotated[
+        Literal["greedy", "sample", "beam", "mbr"], typer.Option(help="mbr: minimum Bayes risk")
+    ] = "greedy",
     temperature: Annotated[float, typer.Option(min=0.0, help="of sampling")] = 1.0,
     top_k: Annotated[int | None, typer.Option(min=1, help="sample from the k likeliest")] = None,
-    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="probability mass kept")] = 1.0,
+    top_p: Annotated[float, typer.Option(min=1e-9, max=1.0, help="probability mass kept")] = 1.0,
+    min_p: Annotated[
+        float | None, typer.Option(min=1e-9, max=1.0, help="least share of the likeliest's")
+    ] = None,
     num_beams: Annotated[int, typer.Option(min=1, help="beams, or samples of mbr")] = 8,
+    length_penalty: Annotated[
+        float, typer.Option(help="of beams: score / ((5 + tokens) / 6)^this")
+    ] = 0.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="tokens to generate at most")] = 64,
-    seed: Annotated[int, typer.Option(help="of sampling")] = 0,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="end before this text; repeatable")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of sampling")] = 0,
+    shots: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON lines {instruction, response} to show")
+    ] = None,
+    logprobs: Annotated[
+        bool, typer.Option("--logprobs", help="each token's log-probability, in nats")
+    ] = False,
     chat: Annotated[bool, typer.Option("--chat", help="wrap the prompt as a user's turn")] = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
     """Continue a prompt with a trained model."""
-    from pathlib import Path
-
     from cluster.store import Store
+    from tasks.few_shot import read_shots
     from tasks.generation import GenerationSettings, generate_text
 
     with output(as_json) as out:
@@ -34,16 +51,31 @@ def generate(
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
+            min_p=min_p,
             num_beams=num_beams,
-            samples=num_beams,
+            length_penalty=length_penalty,
+            samples=max(2, num_beams),
             max_tokens=max_tokens,
+            stop=stop or [],
             seed=seed,
             chat=chat,
         )
         folder = Path(model) if Path(model).is_dir() else Store().get(model).path
-        result = generate_text(folder, prompt, settings)
+        examples = read_shots(shots) if shots else []
+        result = generate_text(folder, prompt, settings, examples, None if as_json else _print)
+        log_probs = result.pop("logprobs")
+        if logprobs:
+            result["logprobs"] = log_probs
         out.result(result)
-        out.say(result["text"])
+        out.say("")
+        if logprobs:
+            rows = zip(result["tokens"], log_probs, strict=True)
+            out.table(("token", "log-probability"), ((id_, f"{x:.4f}") for id_, x in rows))
+
+
+def _print(piece: str) -> None:
+    """A piece of text as it comes."""
+    typer.echo(piece, nl=False)
 
 
 def register(app: typer.Typer) -> None:

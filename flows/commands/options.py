@@ -23,6 +23,9 @@ Rebuild = Annotated[
     list[str] | None,
     typer.Option("--rebuild", metavar="STAGE", help="build this stage again even if cached"),
 ]
+Inspect = Annotated[
+    bool, typer.Option("--inspect", help="show samples of what each stage removed, beside kept")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
 Home = Annotated[
     Path | None,

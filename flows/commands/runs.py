@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from cluster.errors import BadInput, StageFailed
-from flows.commands.options import AsJson, Home, Overrides, Rebuild, RecipeName
+from flows.commands.options import AsJson, Home, Inspect, Overrides, Rebuild, RecipeName
 from flows.output import Output, console, duration, human, output
 
 
@@ -25,11 +25,12 @@ def data(
     recipe: RecipeName,
     overrides: Overrides = None,
     rebuild: Rebuild = None,
+    inspect: Inspect = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
     """Only sources to token shards."""
-    carry_out("data", recipe, overrides, rebuild, as_json)
+    carry_out("data", recipe, overrides, rebuild, as_json, inspect)
 
 
 def pretrain(
@@ -60,18 +61,22 @@ def carry_out(
     overrides: Sequence[str] | None,
     rebuild: Sequence[str] | None,
     as_json: bool,
+    inspected: bool = False,
 ) -> None:
     """Run a recipe to a goal, show it, print its result.
 
     Raises BadInput (exit 2) when the recipe or a source is at fault, else StageFailed (exit 1).
     """
     from flows.recipe import load
+    from flows.samples import inspect, show_inspection
 
     with output(as_json) as out:
         recipe = load(name, overrides or ())
         record = _run_flow(recipe, goal, rebuild or ())
-        out.result(_result(record, goal))
+        samples = inspect(record) if inspected else None
+        out.result(_result(record, goal) | ({} if samples is None else {"inspect": samples}))
         _show(out, record)
+        show_inspection(out, samples or [])
         _raise_failure(record)
 
 

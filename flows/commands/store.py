@@ -1,5 +1,6 @@
 """ls, show, lineage, verify, gc: the artifact store."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -7,6 +8,10 @@ import typer
 from cluster.errors import BadInput
 from flows.commands.options import ArtifactName, AsJson, Home
 from flows.output import human, output
+
+Shown = Annotated[
+    str, typer.Argument(help="an artifact, a model folder, or a preset such as gpt2-xl")
+]
 
 
 def ls(home: Home = None, as_json: AsJson = False) -> None:
@@ -47,22 +52,70 @@ def _row(artifact: Any) -> dict[str, Any]:
     }
 
 
-def show(name: ArtifactName, home: Home = None, as_json: AsJson = False) -> None:
-    """One artifact in full; also a model folder or a preset such as gpt2-xl."""
+def show(
+    name: Shown,
+    sample: Annotated[
+        int | None, typer.Option(help="text of this sample of shards, a packing or a pretraining")
+    ] = None,
+    step: Annotated[int | None, typer.Option(help="what a pretraining saw at this step")] = None,
+    context: Annotated[
+        int | None, typer.Option(min=1, help="tokens of a sample of shards; default 256")
+    ] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """One artifact in full; also a model folder or a preset such as gpt2-xl: its architecture."""
     from rich.pretty import pprint
 
-    from cluster.store import Store
-    from flows.inspection import describe_model
+    from flows.architecture import print_model
+    from flows.seen import print_samples, print_shards
 
     with output(as_json) as out:
-        found = describe_model(name)
-        if found is None:
-            artifact = Store().get(name)
-            found = artifact.manifest.model_dump(mode="json", by_alias=True)
-            found["path"] = str(artifact.path)
+        if sample is not None or step is not None:
+            seen = _seen(name, sample, step, context)
+            out.result(seen)
+            print_samples(out, seen["samples"])
+            return
+        found = _described(name)
         out.result(found)
-        if not as_json:
-            pprint(found, expand_all=True, max_length=12, max_string=160)
+        if "fingerprint" in found and not as_json:
+            pprint({k: v for k, v in found.items() if k not in ("parts", "shape")}, **SHORT)
+        if "longest_documents" in found:
+            print_shards(out, found)
+        if "parts" in found:
+            print_model(out, found)
+
+
+SHORT: dict[str, Any] = {"expand_all": True, "max_length": 12, "max_string": 160}
+
+
+def _seen(name: str, sample: int | None, step: int | None, context: int | None) -> dict[str, Any]:
+    from cluster.store import Store
+    from flows.seen import samples_seen
+
+    if sample is not None and step is not None:
+        raise BadInput("give --sample or --step, not both")
+    artifact = Store().get(name)
+    samples = samples_seen(artifact, sample, step, context)
+    return {"artifact": artifact.name, "step": step, "samples": samples}
+
+
+def _described(name: str) -> dict[str, Any]:
+    """The architecture of a model, the manifest of an artifact, or both where it is both."""
+    from cluster.store import Store
+    from flows.architecture import config_of, describe_model
+    from flows.seen import describe_shards
+
+    config = config_of(name)
+    if config is not None and not (Path(name) / "artifact.json").is_file():
+        return describe_model(name, config)
+    artifact = Store().get(name)
+    manifest = artifact.manifest.model_dump(mode="json", by_alias=True)
+    config = config_of(str(artifact.path))
+    more = {} if config is None else describe_model(artifact.name, config)
+    if artifact.manifest.stage == "shards":
+        more = describe_shards(artifact)
+    return {**more, **manifest, "path": str(artifact.path)}
 
 
 def lineage(name: ArtifactName, home: Home = None, as_json: AsJson = False) -> None:

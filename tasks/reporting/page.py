@@ -12,11 +12,11 @@ from typing import Any
 
 from cluster.artifact import Artifact, parents
 from tasks.reporting import plots, words
+from tasks.reporting.funnel import funnel, side_by_side
 
 View = dict[str, Any]
 Stages = dict[str, list[Artifact]]
 TRAINED = ("pretrain", "classify", "label", "translate", "instruct", "prefer")
-SAMPLES_PER_REASON = 2
 SHORTEST_CURVE = 5
 SOURCE_KEYS = ("path", "files", "bytes", "rows", "license")
 ANSWER_KEYS = ("input", "prediction", "reference", "sampled")
@@ -52,8 +52,10 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
         "stages": len(artifacts),
         "headline": headline(stages),
         "sources": _picked(_facts(stages, "read").get("sources"), SOURCE_KEYS),
-        "ledger": ledger(artifacts),
-        "redacted": _facts(stages, "redact").get("counts", {}),
+        "funnel": [row | {"pairs": list(side_by_side(row))} for row in funnel(artifacts)],
+        "quality": _facts(stages, "filter").get("quality"),
+        "contamination": _facts(stages, "decontaminate"),
+        "privacy": privacy(stages),
         "tokenizer": tokens(stages),
         "trainings": [t for name in TRAINED for a in stages[name] if (t := training(a))],
         "classes": classes(stages),
@@ -71,9 +73,12 @@ def headline(stages: Stages) -> list[View]:
     held, classify = _metrics(stages, "evaluate"), _metrics(stages, "classify")
     pretrain, forecast = _metrics(stages, "pretrain"), _facts(stages, "fit").get("forecast")
     found: list[View] = []
-    if "bits_per_byte" in held:
-        baseline = words.number(held.get("bits_per_byte_witten_bell"))
+    if "bits_per_byte_witten_bell" in held:
+        baseline = words.number(held["bits_per_byte_witten_bell"])
         found.append(_card("bits per byte", held["bits_per_byte"], f"Witten-Bell {baseline}"))
+    elif "unigram_loss" in held:  # of an objective other than causal
+        baseline = words.number(held["unigram_loss"])
+        found.append(_card("held-out loss", held["heldout_loss"], f"unigrams {baseline}"))
     if "accuracy" in classify:
         baseline = words.number(classify.get("accuracy_majority"))
         found.append(_card("accuracy", classify["accuracy"], f"majority class {baseline}"))
@@ -87,37 +92,18 @@ def headline(stages: Stages) -> list[View]:
     return found
 
 
-def ledger(artifacts: Sequence[Artifact]) -> list[View]:
-    """The funnel: rows in and out of each data stage, rejects by reason with samples.
-
-    `kept` is the share of the rows that entered the first of the stages a row went through.
+def privacy(stages: Stages) -> list[View]:
+    """By kind of personal data: what was taken out, and how well its kind is found; `instances`
+    and the rest are None where nothing was measured.
     """
-    rows: list[View] = []
-    entered: dict[str, int] = {}
-    for artifact in artifacts:
-        book, facts = artifact.manifest.ledger, artifact.manifest.facts
-        if book is None:
-            continue
-        heads = [entered[f] for f in parents(artifact.manifest) if f in entered]
-        entered[artifact.fingerprint] = total = max(heads, default=book.rows_in)
-        samples = facts.get("samples", {})
-        reasons = sorted(book.rejects.items(), key=lambda item: -item[1])
-        rows.append(
-            {
-                "stage": artifact.manifest.stage,
-                "rows_in": book.rows_in,
-                "rows_out": book.rows_out,
-                "removed": book.rows_in - book.rows_out,
-                "kept": book.rows_out / total if total else 0.0,
-                "reasons": reasons,
-                "samples": [
-                    (reason, _picked(samples[reason][:SAMPLES_PER_REASON], ("origin", "text")))
-                    for reason, _ in reasons
-                    if isinstance(samples, dict) and samples.get(reason)
-                ],
-            }
-        )
-    return rows
+    facts = _facts(stages, "redact")
+    measured = {row["kind"]: row for row in facts.get("quality", [])}
+    columns = ("instances", "recall", "redactions", "precision")
+    return [
+        {"kind": kind.replace("_", " "), "removed": removed}
+        | {column: measured.get(kind, {}).get(column) for column in columns}
+        for kind, removed in sorted(facts.get("counts", {}).items())
+    ]
 
 
 def tokens(stages: Stages) -> list[tuple[str, Any]]:

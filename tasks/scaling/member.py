@@ -15,7 +15,7 @@ from tasks.scaling.plan import MemberSettings
 from tasks.training.job import Diverged
 
 if TYPE_CHECKING:
-    from model.transformer import Transformer
+    from model.objectives.base import Objective
 
 BATCH_TOKENS = 4096
 # The held-out windows are the same for every run, whatever its own seed.
@@ -38,8 +38,8 @@ def sweep_run(shards: Artifact, settings: MemberSettings, seed: int, draft: Draf
     training, vocab_size = settings.training, shards.manifest.facts["vocab_size"]
     loss, why = math.nan, ""
     try:
-        network = train_network(shards, training, settings.model, vocab_size, seed, draft)
-        loss = heldout_loss(network, shards, settings.heldout_tokens, draft)
+        trained = train_network(shards, training, settings.model, vocab_size, seed, draft)
+        loss = heldout_loss(trained, shards, settings.heldout_tokens, draft)
     except Diverged as error:
         why = str(error)
     finished = math.isfinite(loss)
@@ -55,23 +55,22 @@ def sweep_run(shards: Artifact, settings: MemberSettings, seed: int, draft: Draf
     log.info("%s: held-out loss %.4f %s", settings.label, loss, why)
 
 
-def heldout_loss(network: "Transformer", shards: Artifact, tokens: int, draft: Draft) -> float:
+def heldout_loss(objective: "Objective", shards: Artifact, tokens: int, draft: Draft) -> float:
     """Mean loss in nats a token over windows drawn from all over the held-out split."""
     import torch
 
-    from model.objectives import CausalLM
     from tasks.tokens.loader import Loader
 
     device = "cuda" if draft.placement.gpus else "cpu"
     torch.set_num_threads(draft.placement.cpu_threads)  # members run side by side
-    objective, context = CausalLM(network).eval().to(device), network.config.context
+    objective, context = objective.eval().to(device), objective.network.config.context
     loader = Loader(shards, "heldout", context, WINDOW_SEED)
     windows = min(len(loader), max(1, tokens // context))
     rows, nats = max(1, BATCH_TOKENS // context), 0.0
     for first in range(0, windows, rows):
         batch = loader.batch(first, min(rows, windows - first))
         tensors = {name: torch.from_numpy(array).to(device) for name, array in batch.items()}
-        nats += float(objective.token_losses(**tensors).double().sum())
+        nats += float(objective.scored(**tensors)["tokens"].losses.double().sum())
     return nats / (windows * context)
 
 

@@ -13,7 +13,7 @@ from cluster.stage import stage
 from cluster.store import Draft
 
 if TYPE_CHECKING:
-    from model.transformer import Transformer
+    from model.generation import Network
     from tasks.tokens.encoder import Encoder
 
 METRICS = ("bleu", "chrf", "meteor", "rouge1", "rouge2", "rougeL")
@@ -31,7 +31,7 @@ class AnswerSettings(Settings):
     temperature: float = Field(0.8, gt=0, description="of those random draws")
 
 
-@stage(version=1)
+@stage(version=2)
 def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draft) -> None:
     """Answer the first held-out instructions greedily.
 
@@ -76,23 +76,19 @@ def _fit(prompt: list[int], room: int) -> list[int]:
 
 
 def _answer(
-    network: "Transformer",
+    network: "Network",
     encoder: "Encoder",
     prompts: list[list[int]],
     max_tokens: int,
     draft: Draft,
 ) -> list[str]:
-    from model.generate import generate_batch
+    from model.generation import Ending, generate
 
     texts: list[str] = []
+    ending = Ending(max_tokens, frozenset({encoder.eod}))
     for first in range(0, len(prompts), BATCH):
-        ids = generate_batch(
-            network,
-            prompts[first : first + BATCH],
-            max_tokens=max_tokens,
-            stop_ids=[encoder.eod],
-        )
-        texts.extend(encoder.decode(row).strip() for row in ids)
+        rows = generate(network, prompts[first : first + BATCH], ending)
+        texts.extend(encoder.decode(row.ids).strip() for row in rows)
         draft.progress(len(texts), len(prompts), "answers")
     return texts
 
@@ -112,7 +108,7 @@ def _figure(value: Any) -> float:
 
 
 def _samples(
-    network: "Transformer",
+    network: "Network",
     encoder: "Encoder",
     prompts: list[list[int]],
     rows: list[dict[str, Any]],
@@ -121,22 +117,21 @@ def _samples(
     seed: int,
 ) -> list[dict[str, Any]]:
     """The first rows with further answers drawn at random."""
-    from model.generate import generate_batch
+    from model.generation import Ending, Sampling, generate
 
     if not settings.samples:
         return []
     shown = []
     for number, row in enumerate(rows[: settings.sampled_rows]):
-        drawn = generate_batch(
+        drawn = generate(
             network,
-            [prompts[number]] * settings.samples,
-            max_tokens=max_tokens,
-            decoding="sample",
-            temperature=settings.temperature,
-            stop_ids=[encoder.eod],
+            [prompts[number]],
+            Ending(max_tokens, frozenset({encoder.eod})),
+            Sampling(temperature=settings.temperature),
+            samples=settings.samples,
             seeds=[seed + 1000 * number + i for i in range(settings.samples)],
         )
-        sampled = [encoder.decode(ids).strip() for ids in drawn]
+        sampled = [encoder.decode(row.ids).strip() for row in drawn]
         parts = ("input", "prediction", "reference")
         shown.append({**{name: row[name] for name in parts}, "sampled": sampled})
     return shown

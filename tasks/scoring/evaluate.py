@@ -18,6 +18,9 @@ class HeldoutSettings(Settings):
     max_tokens: int = Field(
         200_000, ge=1, description="held-out tokens to predict, from the first document on"
     )
+    unigram_targets: int = Field(
+        1 << 18, ge=1, description="training targets the unigram baseline is counted on, at most"
+    )
     baseline_order: int = Field(
         3, ge=0, le=7, description="bytes of context of the Witten-Bell baseline"
     )
@@ -26,29 +29,49 @@ class HeldoutSettings(Settings):
     )
 
 
-@stage(version=1)
-def evaluate(model: Artifact, shards: Artifact, settings: HeldoutSettings, draft: Draft) -> None:
-    """Predict every held-out token once, up to a number of tokens.
+@stage(version=2)
+def evaluate(
+    model: Artifact,
+    shards: Artifact,
+    settings: HeldoutSettings,
+    draft: Draft,
+    packing: Artifact | None = None,
+) -> None:
+    """Score the model's own objective on held-out text, up to a number of targets.
 
-    Metrics: `heldout_loss` (nats a token), `perplexity`, `bits_per_byte` = nats of all predicted
-    tokens, ends of documents included, / (ln 2 x their UTF-8 bytes), and
-    `bits_per_byte_witten_bell`, on the same bytes, of a byte model of the text this model has seen.
+    Metrics: `heldout_loss` (nats a target), `heldout_accuracy`, and on the same targets
+    `unigram_loss` and `unigram_accuracy` of their frequencies in training.
+    Where targets are tokens: `perplexity`, and `bits_per_byte` = nats of all predicted tokens, ends
+    of documents included, / (ln 2 x their UTF-8 bytes). A causal model predicts every token once;
+    then `bits_per_byte_witten_bell` is, on the same bytes, that of a byte model of the text this
+    model has seen. Other objectives predict some tokens given what they show of the text, so that
+    their bits per byte compare models of the same objective only.
+    Objectives with two kinds of targets have the others' figures too: `pairs_loss`,
+    `pairs_accuracy`, `pairs_unigram_loss`, `pairs_unigram_accuracy` (next_sentence,
+    sentence_order), `tokens_...` (of the generator of replaced_token_detection).
     """
     from tasks.scoring import heldout
 
     device = "cuda" if draft.placement.gpus else "cpu"
+    subject = heldout.load_subject(model, shards, packing)
     score = heldout.score_heldout(
-        model, shards, settings.max_tokens, device, lambda n: draft.progress(*n, "tokens")
+        subject, settings.max_tokens, device, lambda n: draft.progress(*n, "targets")
     )
-    seen = heldout.seen_text(model, shards, settings.baseline_bytes)
-    draft.metrics = {
-        **score.metrics(),
-        "bits_per_byte_witten_bell": heldout.witten_bell(seen, score, settings.baseline_order),
-    }
+    frequencies = heldout.seen_targets(subject, settings.unigram_targets, device)
+    draft.metrics = score.metrics(frequencies)
     draft.tokens = score.tokens
     draft.facts = {
+        "objective": subject.settings.objective,
         "tokens": score.tokens,
         "bytes": len(score.text),
-        "witten_bell": {"order": settings.baseline_order, "trained_on_bytes": len(seen)},
     }
-    log.info("held-out bits per byte: %.4f", draft.metrics["bits_per_byte"])
+    if subject.settings.objective == "causal":
+        seen = heldout.seen_text(model, shards, settings.baseline_bytes, packing)
+        order = settings.baseline_order
+        draft.metrics["bits_per_byte_witten_bell"] = heldout.witten_bell(seen, score, order)
+        draft.facts["witten_bell"] = {"order": order, "trained_on_bytes": len(seen)}
+    log.info(
+        "held-out loss %.4f nats a target, unigram %.4f",
+        draft.metrics["heldout_loss"],
+        draft.metrics["unigram_loss"],
+    )

@@ -1,48 +1,132 @@
-"""Held-out loss of a network, token by token, and the text to compare a byte model on."""
+"""Held-out score of a network on its own objective, beside a unigram model on the same targets.
+
+The unigram model says of every target how frequent it was among the targets of training (counts
+plus one); of a yes-or-no question it knows the share of yes.
+"""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
-from model import hub
-from model.objectives import IGNORED, CausalLM
+from model.config import Family
+from model.objectives.base import Objective, Scored
+from model.objectives.rows import Vocabulary
 from tasks.scoring.witten_bell import witten_bell_bits_per_byte
-from tasks.tokens.encoder import load
-from tasks.tokens.loader import Loader, windows
+from tasks.tokens.encoder import Encoder, load
+from tasks.tokens.loader import Batch, Loader, windows
+from tasks.training.pretraining import arrangement_of, load_objective
+from tasks.training.samples import Samples, samples_of, vocabulary_of
+from tasks.training.settings import ObjectiveSettings
 
 BATCH_TOKENS = 4096
+TOKENS = "tokens"
+
+
+@dataclass
+class Tally:
+    """Targets of one kind, with their summed loss in nats and how many were predicted right."""
+
+    nats: float = 0.0
+    hits: int = 0
+    targets: list[int] = field(default_factory=list)
+
+    def add(self, scored: Scored, most: int) -> None:
+        """Count up to `most` more targets."""
+        self.nats += float(scored.losses[:most].double().sum())
+        self.hits += int(scored.hits[:most].sum())
+        self.targets += scored.targets[:most].tolist()
+
+    def metrics(self, seen: "Unigram", prefix: str = "") -> dict[str, float]:
+        """Loss and accuracy of the network and of the unigram model."""
+        count = max(1, len(self.targets))
+        targets = np.array(self.targets, np.int64)
+        return {
+            f"{prefix or 'heldout_'}loss": self.nats / count,
+            f"{prefix or 'heldout_'}accuracy": self.hits / count,
+            f"{prefix}unigram_loss": seen.loss(targets),
+            f"{prefix}unigram_accuracy": seen.accuracy(targets),
+        }
+
+
+class Unigram:
+    """Frequencies of targets in training, plus one each, among `classes`."""
+
+    def __init__(self, classes: int):
+        self.counts_V = np.ones(classes)
+
+    def add(self, targets: np.ndarray) -> None:
+        """Count more targets."""
+        self.counts_V += np.bincount(targets, minlength=len(self.counts_V))
+
+    def loss(self, targets: np.ndarray) -> float:
+        """Mean nats of some targets; 0 without any."""
+        nats_V = np.log(self.counts_V.sum()) - np.log(self.counts_V)
+        return float(nats_V[targets].mean()) if len(targets) else 0.0
+
+    def accuracy(self, targets: np.ndarray) -> float:
+        """Share of the targets that are the most frequent one."""
+        return float((targets == self.counts_V.argmax()).mean()) if len(targets) else 0.0
 
 
 @dataclass(frozen=True)
 class HeldoutScore:
-    """Summed loss in nats of `tokens` predicted tokens, and the bytes those tokens stand for."""
+    """What was scored, by kind of target, the objective's own first; the text of its tokens."""
 
-    nats: float
-    tokens: int
+    tallies: dict[str, Tally]
     text: bytes
 
-    def metrics(self) -> dict[str, float]:
-        """`heldout_loss` in nats a token, `perplexity`, `bits_per_byte`."""
-        loss = self.nats / self.tokens
-        return {
-            "heldout_loss": loss,
-            "perplexity": math.exp(min(loss, 700.0)),
-            "bits_per_byte": self.nats / (math.log(2) * len(self.text)),
-        }
+    @property
+    def primary(self) -> Tally:
+        """The targets of the objective."""
+        return next(iter(self.tallies.values()))
+
+    @property
+    def tokens(self) -> int:
+        """Targets scored."""
+        return len(self.primary.targets)
+
+    @property
+    def nats(self) -> float:
+        """Their summed loss."""
+        return self.primary.nats
+
+    def metrics(self, seen: dict[str, Unigram]) -> dict[str, float]:
+        """See `evaluate`."""
+        first, *others = self.tallies
+        found = self.primary.metrics(seen[first])
+        for name in others:
+            found |= self.tallies[name].metrics(seen[name], f"{name}_")
+        if first == TOKENS:
+            found["perplexity"] = math.exp(min(found["heldout_loss"], 700.0))
+            found["bits_per_byte"] = self.nats / (math.log(2) * max(1, len(self.text)))
+        return found
 
 
-def score_heldout(
-    model: Artifact,
-    shards: Artifact,
-    max_tokens: int,
-    device: str = "cpu",
-    progress: Callable[[tuple[int, int]], None] = lambda done: None,
-) -> HeldoutScore:
-    """Predict the held-out stream in order, each token once, until `max_tokens` are predicted.
+@dataclass(frozen=True)
+class Subject:
+    """A model folder to be scored: its objective, on the shards of its own tokenizer."""
+
+    model: Artifact
+    shards: Artifact
+    encoder: Encoder
+    settings: ObjectiveSettings
+    module: Objective
+    vocabulary: Vocabulary | None
+    packing: Artifact | None = None
+
+    @property
+    def family(self) -> Family:
+        """Of its network."""
+        return self.module.network.config.family
+
+
+def load_subject(model: Artifact, shards: Artifact, packing: Artifact | None = None) -> Subject:
+    """A pretrained model ready to be scored; `packing` is the one it was trained with, if any.
 
     Raises BadInput when model and shards do not share a tokenizer.
     """
@@ -50,29 +134,85 @@ def score_heldout(
     if encoder.sha256 != shards.manifest.facts["tokenizer_sha256"]:
         raise BadInput(
             f"{model.name} and {shards.name} have different tokenizers; evaluate a model on "
-            "shards made with its own tokenizer"
+            "shards made with its own tokenizer, or run `headrace run --rebuild pretrain`"
         )
-    objective = CausalLM(hub.load(model.path)).eval().to(device)
-    context = objective.network.config.context
-    nats, tokens, text = 0.0, 0, []
-    for batch in windows(shards, "heldout", context, max(1, BATCH_TOKENS // context)):
-        targets = torch.from_numpy(batch["targets"]).flatten()
-        kept = (targets != IGNORED).nonzero().flatten()[: max_tokens - tokens]
+    settings = ObjectiveSettings(**model.manifest.facts["objective"])
+    module = load_objective(model.path, settings.objective).eval()
+    vocabulary = vocabulary_of(encoder, settings, module.network.config.family)
+    return Subject(model, shards, encoder, settings, module, vocabulary, packing)
+
+
+def score_heldout(
+    subject: Subject,
+    max_tokens: int,
+    device: str = "cpu",
+    progress: Callable[[tuple[int, int]], None] = lambda done: None,
+) -> HeldoutScore:
+    """Score the held-out stream in order until `max_tokens` targets are.
+
+    A causal model predicts each token once. Other objectives see whole windows, the first draw of
+    each, and what is too short for one at the end of the stream is left out.
+    """
+    module = subject.module.to(device)
+    tallies: dict[str, Tally] = {}
+    for batch in _heldout(subject):
         tensors = {name: torch.from_numpy(array).to(device) for name, array in batch.items()}
-        losses = objective.token_losses(**tensors).flatten().double().cpu()
-        nats += float(losses[kept].sum())
-        tokens += len(kept)
-        text.append(encoder.decode_bytes(targets[kept].tolist()))
-        progress((tokens, max_tokens))
-        if tokens == max_tokens:
+        for name, scored in module.scored(**tensors).items():
+            tally = tallies.setdefault(name, Tally())
+            primary = name == next(iter(tallies))
+            tally.add(scored, max_tokens - len(tally.targets) if primary else len(scored.targets))
+        done = len(next(iter(tallies.values())).targets)
+        progress((done, max_tokens))
+        if done == max_tokens:
             break
-    return HeldoutScore(nats, tokens, b"".join(text))
+    tokens = tallies[TOKENS].targets if TOKENS in tallies else []
+    return HeldoutScore(tallies, subject.encoder.decode_bytes(tokens))
 
 
-def seen_text(model: Artifact, shards: Artifact, max_bytes: int) -> bytes:
-    """The training text a pretrained model has seen, up to about `max_bytes` of it."""
+def _heldout(subject: Subject) -> Iterator[Batch]:
+    context = subject.settings.context
+    rows = max(1, BATCH_TOKENS // context)
+    found = samples_of(
+        subject.shards, "heldout", subject.settings, subject.family, subject.vocabulary, seed=0
+    )
+    if isinstance(found, Samples):
+        return found.in_order(rows)
+    return windows(subject.shards, "heldout", context, rows)
+
+
+def seen_targets(subject: Subject, max_targets: int, device: str = "cpu") -> dict[str, Unigram]:
+    """Unigram models of the targets that this model was trained on, up to about `max_targets`."""
+    facts, settings = subject.model.manifest.facts, subject.settings
+    samples = samples_of(
+        subject.shards,
+        "train",
+        settings,
+        subject.family,
+        subject.vocabulary,
+        facts["seed"],
+        arrangement_of(subject.model, subject.packing),
+    )
+    rows, found = max(1, BATCH_TOKENS // settings.context), dict[str, Unigram]()
+    for first in range(0, facts["samples_seen"], rows):
+        batch = samples.batch(first, min(rows, facts["samples_seen"] - first))
+        tensors = {name: torch.from_numpy(array).to(device) for name, array in batch.items()}
+        answers = subject.module.answers(**tensors)
+        for name, targets in answers.items():
+            classes = subject.encoder.vocab_size if name == TOKENS else 2
+            found.setdefault(name, Unigram(classes)).add(targets.cpu().numpy())
+        max_targets -= len(next(iter(answers.values())))
+        if max_targets <= 0:
+            break
+    return found
+
+
+def seen_text(
+    model: Artifact, shards: Artifact, max_bytes: int, packing: Artifact | None = None
+) -> bytes:
+    """The training text a causal model has seen, up to about `max_bytes` of it."""
     facts = model.manifest.facts
-    loader = Loader(shards, "train", facts["context"], facts["seed"])
+    order = arrangement_of(model, packing)
+    loader = Loader(shards, "train", facts["context"], facts["seed"], order)
     per_sample = facts["context"] * shards.manifest.facts["bytes_per_token"]
     samples = min(facts["samples_seen"], max(1, int(max_bytes / per_sample)))
     return loader.bytes_seen(samples, load(model))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tasks.scoring.verdicts import Distribution, Question, Unscored, Verdict
 
 if TYPE_CHECKING:
-    from model.transformer import Transformer
+    from model.generation import Network
     from tasks.tokens.tokenizer import Encoder
 
 PROMPT_TOKENS = 160
@@ -25,9 +25,7 @@ class LocalJudge:
     writes = False
     name = "in-process model"
 
-    def __init__(
-        self, network: "Transformer", encoder: "Encoder", limit: int = PROMPT_TOKENS
-    ) -> None:
+    def __init__(self, network: "Network", encoder: "Encoder", limit: int = PROMPT_TOKENS) -> None:
         self._network, self._encoder, self._limit = network, encoder, limit
         self._known: dict[tuple[tuple[int, ...], tuple[str, ...]], Distribution] = {}
         self.calls, self.shortened = 0, 0
@@ -53,7 +51,7 @@ class LocalJudge:
         return [Unscored("cannot_write", f"{self.name} only chooses") for _ in prompts]
 
     def _distribution(self, question: Question) -> Distribution:
-        from model.generate import choice_log_probabilities
+        from model.generation import choice_log_probabilities
 
         answers = [self._encoder.encode(choice) for choice in question.choices]
         prompt = self._prompt(question, max(map(len, answers)))

@@ -20,10 +20,14 @@ Column = tuple[Value, list[Value], str]
 METRICS = ("bleu", *rouge.METRICS, "meteor", "chrf")
 
 
-def score_file(path: Path, metrics: Sequence[str], stem: bool = False) -> dict[str, Any]:
+def score_file(
+    path: Path, metrics: Sequence[str], stem: bool = False, contamination: Path | None = None
+) -> dict[str, Any]:
     """`score` for a JSON-lines file of `{"prediction", "references": [..]}` (or `"reference"`).
 
-    Rows keep their `id`. Raises BadInput naming file and line.
+    Rows keep their `id`. With `contamination`, what stage `decontaminate` found (its artifact's
+    folder, or `items.jsonl`), `clean` and `dirty` are the scores of the rows whose id is of an item
+    that is not, or is, in the training text. Raises BadInput naming file and line.
     """
     _check_metrics(metrics)
     rows = [_read(path, number, line) for number, line in _lines(path)]
@@ -33,7 +37,28 @@ def score_file(path: Path, metrics: Sequence[str], stem: bool = False) -> dict[s
     for row, scored in zip(rows, result["rows"], strict=True):
         if "id" in row:
             scored["id"] = row["id"]
+    if contamination:
+        dirty = dirty_items(contamination)
+        for name, wanted in (("clean", False), ("dirty", True)):
+            part = [row for row in rows if (str(row.get("id")) in dirty) is wanted]
+            result[name] = {"rows": len(part), "corpus": _corpus(part, metrics, stem)}
     return result
+
+
+def dirty_items(path: Path) -> set[str]:
+    """The ids of evaluation items that stage `decontaminate` found in the training text."""
+    file = path / "items.jsonl" if path.is_dir() else path
+    if not file.is_file():
+        raise BadInput(f"{file} does not exist; `headrace ls` lists `decontaminate` artifacts")
+    items = [json.loads(line) for line in file.read_text().splitlines()]
+    return {item["id"] for item in items if item["dirty"]}
+
+
+def _corpus(rows: list[dict[str, Any]], metrics: Sequence[str], stem: bool) -> dict[str, Any]:
+    if not rows:
+        return {}
+    scores = score([r["prediction"] for r in rows], [r["references"] for r in rows], metrics, stem)
+    return dict(scores["corpus"])
 
 
 def score(

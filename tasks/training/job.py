@@ -52,7 +52,8 @@ class TrainJob:
 
     `build` is called on every rank, so it must pickle: a `functools.partial` of a
     function of a module.
-    `batch_samples` are of all ranks together; `micro_samples` of one rank at a time.
+    `batch_samples` are of all ranks together; `micro_samples` of one rank at a time. `data` is a
+    hash of what batches are made of: a checkpoint goes on with the same bytes only.
     """
 
     build: Callable[[], Program]
@@ -63,6 +64,7 @@ class TrainJob:
     micro_samples: int | None = None
     precision: Precision = "fp32"
     seed: int = 0
+    data: str = ""
     checkpoint_seconds: float = 20.0
     tracker: Tracker | None = None
     on_progress: Progress | None = None

@@ -260,6 +260,7 @@ def _identity(job: TrainJob, module: nn.Module) -> dict[str, Any]:
         "batch_samples": job.batch_samples,
         "precision": job.precision,
         "seed": job.seed,
+        "data": job.data,
         **job.optimizer.model_dump(mode="json"),
         **{f"shape of {name}": shape for name, shape in state.describe(module).items()},
     }

@@ -6,12 +6,13 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.training.settings import ModelSettings, PretrainSettings
+from tasks.tokens.mixture import Mixture
+from tasks.training.settings import ModelSettings, PretrainSettings, check_objective
 
 log = logging.getLogger("headrace.pretrain")
 
 
-@stage(version=1, trains=True)
+@stage(version=2, trains=True)
 def pretrain(
     shards: Artifact,
     tokenizer: Artifact,
@@ -19,25 +20,44 @@ def pretrain(
     model: ModelSettings,
     seed: int,
     draft: Draft,
+    packing: Artifact | None = None,
+    mixture: Mixture | None = None,
 ) -> None:
-    """Train a network on the shards' training split; the artifact is its model folder.
+    """Train a network on the shards' training split; the artifact is its model folder. Without a
+    packing, samples are windows of the split; a mixture needs one.
 
     Files: `config.json`, `model.safetensors`, `tokenizer.json`, `tokenizer_config.json`, and
-    `metrics.jsonl` with a row per step. Facts: `context`, `seed`, `samples_seen`, `epochs`,
-    `vocab_size`, `history`. Metrics: `params`, `params_non_embedding`, `train_loss` (nats a token,
-    mean of the last twentieth of the steps), `train_seconds`, `tokens_per_second`,
-    `flops_per_second`.
-    Raises BadInput, before anything trains, when shards and tokenizer do not belong together.
+    `metrics.jsonl` with a row per step; where the objective learns something beside the network,
+    `objective/model.safetensors`. Facts: `objective` (its settings), `context`, `seed`,
+    `samples_seen`, `epochs`, `sources` (what was seen of each, and how often), `mixture`,
+    `vocab_size`, `history`. Metrics:
+    `params`, `params_non_embedding`, `train_loss` (nats a target, mean of the last twentieth of the
+    steps), `train_seconds`, `tokens_per_second`, `flops_per_second`.
+    Raises BadInput, before anything trains, when shards, tokenizer, model and objective do not
+    belong together.
     """
+    check_objective(model, settings)
     check_agreement(shards, tokenizer)
     from tasks.tokens.encoder import load
     from tasks.training import pretraining
+    from tasks.training.samples import vocabulary_of
 
     encoder = load(tokenizer)
+    vocabulary = vocabulary_of(encoder, settings, model.family)
     draft.tracker.params({**settings.identity(), "model": model.identity(), "seed": seed})
     draft.tracker.datasets({"shards": shards, "tokenizer": tokenizer})
-    network = pretraining.train_network(shards, settings, model, encoder.vocab_size, seed, draft)
-    pretraining.write_model(network, tokenizer, encoder, draft)
+    trained = pretraining.train_network(
+        shards,
+        settings,
+        model,
+        encoder.vocab_size,
+        seed,
+        draft,
+        vocabulary,
+        packing=packing,
+        mixture=mixture,
+    )
+    pretraining.write_model(trained, tokenizer, encoder, draft)
     log.info("trained on %s tokens to a loss of %.4f", draft.tokens, draft.metrics["train_loss"])
 
 

@@ -1,28 +1,41 @@
 """The engine of stage `pretrain`: shards to batches, batches to a trained network, to a folder.
 
-network = train_network(shards, settings, model, vocab_size, seed, draft)
+trained = train_network(shards, settings, model, vocab_size, seed, draft)
 """
 
+import hashlib
+import logging
 import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import load_file, save_file
+
 from cluster.artifact import Artifact
 from cluster.store import Draft
 from model import hub
 from model.config import ModelConfig
+from model.encoder_decoder import build
 from model.flops import flops_per_token, non_embedding_parameter_count, parameter_count
-from model.objectives import CausalLM
+from model.objectives.base import Objective
+from model.objectives.modules import own_parameters, with_objective
+from model.objectives.rows import Vocabulary
 from model.optim import parameter_groups
-from model.transformer import Transformer
 from tasks.tokens.chat import write_tokenizer_config
 from tasks.tokens.encoder import FILE, Encoder
-from tasks.tokens.loader import Loader
+from tasks.tokens.loader import Arrangement, Loader
+from tasks.tokens.mixture import Mixture
+from tasks.tokens.repetition import repetition, repetition_warnings, segments
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.launch import launch, load_trained
+from tasks.training.samples import samples_of
 from tasks.training.settings import ModelSettings, PretrainSettings
 from tasks.training.telemetry import Row, read_rows, thin
+
+OWN = "objective/model.safetensors"
+log = logging.getLogger("headrace.pretrain")
 
 
 def train_network(
@@ -32,29 +45,39 @@ def train_network(
     vocab_size: int,
     seed: int,
     draft: Draft,
-) -> Transformer:
-    """The trained network, on the CPU; `metrics.jsonl`, facts and metrics are in the draft.
+    vocabulary: Vocabulary | None = None,
+    *,
+    packing: Artifact | None = None,
+    mixture: Mixture | None = None,
+) -> Objective:
+    """The trained network with its objective, on the CPU; `metrics.jsonl`, facts and metrics are in
+    the draft.
 
-    Raises BadInput for a shape that cannot be built, a context longer than the split, and a batch
-    that the workers cannot share.
+    Objectives other than causal need the `vocabulary`. Raises BadInput for a shape that cannot be
+    built, a context longer than the split, and a batch that the workers cannot share.
     """
     config = model.config(vocab_size, settings.context)
-    epoch = len(Loader(shards, "train", settings.context, seed))
+    arranged = None
+    if packing:
+        arranged = Arrangement(packing.path, mixture, settings.steps, settings.batch_samples)
+    order = samples_of(shards, "train", settings, config.family, vocabulary, seed, arranged)
+    sources = _sources(order.loader, shards, packing, mixture, settings)
     job = TrainJob(
-        build=partial(program, shards.path, config, settings, seed),
+        build=partial(program, shards.path, config, settings, vocabulary, seed, arranged),
         steps=settings.steps,
         batch_samples=settings.batch_samples,
         micro_samples=settings.micro_batch_samples,
         optimizer=settings.optimizer,
         precision=settings.precision,
         seed=seed,
+        data=_bytes_of(shards, packing),
         scratch=draft.scratch,
         tracker=draft.tracker,
         on_progress=draft.progress,
         checkpoint_seconds=draft.placement.checkpoint_seconds,
     )
     weights = launch(job, draft.placement)
-    module = CausalLM(Transformer(config))
+    module = with_objective(build(config), settings.objective)
     load_trained(module, weights)
     rows = list(read_rows(draft.scratch / METRICS))
     shutil.copyfile(draft.scratch / METRICS, draft.path / METRICS)
@@ -62,23 +85,75 @@ def train_network(
     draft.tokens = rows[-1]["tokens"]
     draft.metrics |= figures(rows, config)
     draft.facts |= {
+        "objective": settings.of().identity(),
         "context": settings.context,
         "vocab_size": vocab_size,
         "seed": seed,
         "samples_seen": samples,
-        "epochs": round(samples / epoch, 3),
+        "epochs": round(samples / len(order), 3),
+        "batch_samples": job.batch_samples,
+        "sources": sources,
+        "mixture": mixture and mixture.identity(),
         "history": thin(rows, ("step", "loss", "lr")),
     }
-    return module.network
+    return module
 
 
-def program(shards: Path, config: ModelConfig, settings: PretrainSettings, seed: int) -> Program:
+def program(
+    shards: Path,
+    config: ModelConfig,
+    settings: PretrainSettings,
+    vocabulary: Vocabulary | None,
+    seed: int,
+    arranged: Arrangement | None = None,
+) -> Program:
     """What every training process runs."""
-    loader = Loader(shards, "train", settings.context, seed)
-    objective = CausalLM(Transformer(config))
+    samples = samples_of(shards, "train", settings, config.family, vocabulary, seed, arranged)
+    objective = with_objective(build(config), settings.objective)
     optimizer = settings.optimizer
     groups = parameter_groups(objective, optimizer.learning_rate, optimizer.weight_decay)
-    return Program(objective, loader.batch, groups)
+    return Program(objective, samples.batch, groups)
+
+
+def arrangement_of(model: Artifact, packing: Artifact | None) -> Arrangement | None:
+    """How the samples that a model was trained on were packed and drawn."""
+    facts = model.manifest.facts
+    if packing is None:
+        return None
+    mixture = facts["mixture"] and Mixture.model_validate(facts["mixture"])
+    batch = facts["batch_samples"]
+    return Arrangement(packing, mixture, facts["samples_seen"] // batch, batch)
+
+
+def _bytes_of(*artifacts: Artifact | None) -> str:
+    """One hash of the files of some artifacts, from their manifests."""
+    files = [a.manifest.model_dump_json(include={"files"}) for a in artifacts if a]
+    return hashlib.sha256("".join(files).encode()).hexdigest()
+
+
+def _sources(
+    loader: Loader,
+    shards: Artifact,
+    packing: Artifact | None,
+    mixture: Mixture | None,
+    settings: PretrainSettings,
+) -> list[dict[str, Any]]:
+    """How often each source will be seen, said before training starts."""
+    sources = repetition(
+        shards,
+        packing,
+        mixture,
+        context=loader.context,
+        steps=settings.steps,
+        batch_samples=settings.batch_samples,
+    )
+    for source in sources:
+        log.info("%(source)s: %(tokens)d tokens, %(epochs)g epochs", source)
+    for stretch in segments(loader.draws) if loader.draws else ():
+        log.info("from sample %(from_sample)d on: %(share_of_samples)s of the samples", stretch)
+    for warning in repetition_warnings(sources):
+        log.warning("%s", warning)
+    return sources
 
 
 def figures(rows: list[Row], config: ModelConfig) -> dict[str, float]:
@@ -96,13 +171,33 @@ def figures(rows: list[Row], config: ModelConfig) -> dict[str, float]:
     }
 
 
-def write_model(network: Transformer, tokenizer: Artifact, encoder: Encoder, draft: Draft) -> None:
-    """The model folder: weights and config in Hugging Face's names, and the tokenizer."""
+def write_model(trained: Objective, tokenizer: Artifact, encoder: Encoder, draft: Draft) -> None:
+    """The model folder: weights and config in Hugging Face's names, and the tokenizer.
+
+    What the objective learned beside the network lies apart, in `objective/`.
+    """
+    config = trained.network.config
     ids: dict[str, Any] = {
         "bos_token_id": encoder.eod,
         "eos_token_id": encoder.eod,
         "pad_token_id": encoder.pad,
     }
-    hub.save(draft.path, network, ids)
+    if config.family == "encoder_decoder":
+        ids["decoder_start_token_id"] = encoder.pad  # as in T5
+    hub.save(draft.path, trained.network, ids)
+    if own := own_parameters(trained):
+        (draft.path / OWN).parent.mkdir()
+        save_file({name: tensor.contiguous() for name, tensor in own.items()}, draft.path / OWN)
     shutil.copyfile(tokenizer.file(FILE), draft.path / FILE)
-    write_tokenizer_config(draft.path, network.config.context)
+    write_tokenizer_config(draft.path, config.context)
+
+
+def load_objective(folder: Path, objective: str) -> Objective:
+    """The network of a model folder with the objective it was trained on."""
+    module = with_objective(hub.load(folder), objective)
+    if own := own_parameters(module):
+        found = load_file(folder / OWN)
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(found[name])
+    return module

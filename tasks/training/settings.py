@@ -1,11 +1,16 @@
-"""Settings of training: the network's shape, the optimizer, the length of a run."""
+"""Settings of training: the network's shape, its objective, the optimizer, the length of a run."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from cluster.errors import BadInput
 from cluster.settings import Settings
+from model.config import Family
+from model.objectives.catalog import OBJECTIVES, ObjectiveName, learned_by
+from model.objectives.lengths import Rates, window
+from tasks.tokens.mixture import MixtureStage, check_stages
+from tasks.tokens.packing import PackingKind
 
 if TYPE_CHECKING:
     from model.config import ModelConfig
@@ -20,11 +25,27 @@ class ModelSettings(Settings):
     preset: str | None = Field(
         None, description="a published shape, such as gpt2; null is the dial"
     )
-    family: Literal["decoder"] = Field("decoder", description="kind of network")
+    family: Family = Field("decoder", description="kind of network; a preset has its own")
     depth: int = Field(4, ge=1, description="layers; width and heads follow from it")
     width: int | None = Field(None, ge=2, description="size of the residual stream")
     heads: int | None = Field(None, ge=1, description="attention heads")
     kv_heads: int | None = Field(None, ge=1, description="key and value heads; null is all heads")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _family_of_the_preset(cls, values: Any) -> Any:
+        """A preset brings its family; another one given beside it is refused."""
+        if not isinstance(values, dict) or not values.get("preset"):
+            return values
+        from model.presets import preset
+
+        try:
+            own = preset(values["preset"]).family
+        except ValueError:
+            return values  # `config` says what is wrong
+        if values.get("family", own) != own:
+            raise ValueError(f"family is {values['family']!r}; {values['preset']} is an {own}")
+        return {**values, "family": own}
 
     def config(self, vocab_size: int, context: int) -> "ModelConfig":
         """The full shape for a vocabulary and a context in tokens.
@@ -75,16 +96,83 @@ class TrainSettings(Settings):
     )
 
 
-class PretrainSettings(TrainSettings):
-    """Pretraining: how much text, how much at a time."""
+class NoiseSettings(Settings):
+    """What an objective hides of a text."""
 
-    objective: Literal["causal"] = Field("causal", description="what the network learns to predict")
-    context: int = Field(256, ge=1, description="tokens of one sample")
+    rate: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="share of the tokens; null is the objective's own: masked and "
+        "span_corruption 0.15, text_infilling 0.3, mass 0.5, permuted (predicted) 1/6",
+    )
+    span: float | None = Field(
+        None, ge=1, description="mean tokens of a hidden span; null is 3, where there are spans"
+    )
+    dynamic: bool = Field(
+        True, description="draw anew in every epoch (RoBERTa); false hides the same (BERT)"
+    )
+
+
+class ObjectiveSettings(Settings):
+    """What the network learns to say about a text."""
+
+    objective: ObjectiveName = Field(
+        "causal",
+        description="what the network learns to predict; left out of a recipe, it is causal for "
+        "a decoder, masked for an encoder, span_corruption for an encoder_decoder",
+    )
+    context: int = Field(256, ge=1, description="tokens of one sample, as the network reads it")
+    noise: NoiseSettings = NoiseSettings()
+
+    @model_validator(mode="after")
+    def _noise_that_is_used(self) -> "ObjectiveSettings":
+        about = OBJECTIVES[self.objective]
+        if self.noise.rate and about.rate is None:
+            users = ", ".join(name for name, a in OBJECTIVES.items() if a.rate)
+            raise ValueError(f"noise.rate: {self.objective} has none; it is for {users}")
+        if self.noise.span and not about.spans:
+            users = ", ".join(name for name, a in OBJECTIVES.items() if a.spans)
+            raise ValueError(f"noise.span: {self.objective} has none; it is for {users}")
+        return self
+
+    @property
+    def rates(self) -> Rates:
+        """Shares and spans, with the objective's own where none were given."""
+        rate = self.noise.rate or OBJECTIVES[self.objective].rate or Rates.rate
+        return Rates(rate=rate, span=self.noise.span or Rates.span)
+
+    def of(self) -> "ObjectiveSettings":
+        """The objective alone, of settings that hold more."""
+        return ObjectiveSettings(**self.model_dump(include=set(ObjectiveSettings.model_fields)))
+
+
+class PretrainSettings(TrainSettings, ObjectiveSettings):
+    """Pretraining: what is learnt, from how much text, how much at a time."""
+
     tokens: int = Field(1_000_000, ge=1, description="training tokens, repeats included")
     batch_tokens: int = Field(16_384, ge=1, description="tokens of one optimizer step")
     micro_batch_tokens: int | None = Field(
         None, ge=1, description="tokens one process works on at a time; null is its whole share"
     )
+    packing: PackingKind = Field(
+        "concatenate",
+        description="how samples are filled: documents end to end, as many whole ones as fit best, "
+        "or one each",
+    )
+    mixture: tuple[MixtureStage, ...] = Field(
+        (), description="shares of the sources by stages of training; empty: sources[].weight"
+    )
+
+    @model_validator(mode="after")
+    def _fitting_stages(self) -> "PretrainSettings":
+        check_stages(self.mixture)
+        if self.packing != "concatenate" and self.objective != "causal":
+            raise ValueError(
+                f"packing is {self.packing!r}, which is for objective causal; {self.objective} "
+                "needs full samples: concatenate"
+            )
+        return self
 
     @model_validator(mode="after")
     def _whole_samples(self) -> "PretrainSettings":
@@ -108,3 +196,25 @@ class PretrainSettings(TrainSettings):
     def steps(self) -> int:
         """Optimizer steps: as many as see all tokens."""
         return -(-self.tokens // self.batch_tokens)
+
+
+def check_objective(model: ModelSettings, training: ObjectiveSettings) -> None:
+    """Raise BadInput for an objective that the network cannot learn, naming what it can."""
+    family, objective = model.family, training.objective
+    if objective not in learned_by(family):
+        others = " or ".join(OBJECTIVES[objective].families)
+        raise BadInput(
+            f"pretrain.objective is {objective}, which model.family {others} learns, and "
+            f"model.family is {family}, which learns {', '.join(learned_by(family))}"
+        )
+    try:
+        window(objective, family, training.context, training.rates)
+    except ValueError as error:
+        raise BadInput(f"pretrain.context: {error}") from error
+    config = model.config(1, training.context)
+    if objective == "permuted" and (config.window or config.positions in ("alibi", "relative")):
+        raise BadInput(
+            "pretrain.objective is permuted, which lays tokens out in another order than that of "
+            f"the text; positions {config.positions} and window {config.window} go by the layout. "
+            "Take a model with positions rope, learned or sinusoidal and no window"
+        )

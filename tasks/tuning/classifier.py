@@ -12,9 +12,12 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
 
+from cluster.errors import BadInput
 from cluster.store import Draft
 from model import hub
+from model.encoder_decoder import EncoderDecoder
 from model.heads import SequenceClassifier
+from model.transformer import Transformer
 from tasks.generation import load_model
 from tasks.tokens.encoder import Encoder
 from tasks.training.job import Program
@@ -74,9 +77,11 @@ def fine_tune(base: Path, settings: ClassifySettings, seed: int, draft: Draft) -
     """Carry out the stage."""
     train, heldout, rejects = labelled_rows(settings)
     labels = sorted({row.label for row in train})
-    network, encoder = load_model(base)
+    found, encoder = load_model(base)
+    network = readable(found, base)
     length = min(settings.length, network.config.context)
-    inputs, cut = encode(encoder, train, length)
+    head = class_token(encoder, network)
+    inputs, cut = encode(encoder, train, length, head)
     gold = np.array([labels.index(row.label) for row in train], np.int64)
     save_file({"inputs": inputs, "labels": gold}, draft.scratch / ROWS)
     build = partial(program, base, draft.scratch / ROWS, len(labels), encoder.pad, seed)
@@ -98,9 +103,26 @@ def fine_tune(base: Path, settings: ClassifySettings, seed: int, draft: Draft) -
     }
 
 
-def encode(encoder: Encoder, rows: Sequence[Snippet], length: int) -> tuple[np.ndarray, int]:
-    """Token ids [rows, length], the pad id behind each text; and how many texts were cut."""
-    encoded = encoder.encode_batch([row.text for row in rows])
+def readable(network: Transformer | EncoderDecoder, base: Path) -> Transformer:
+    """The network of a decoder or encoder. Raises BadInput for an encoder-decoder."""
+    if isinstance(network, EncoderDecoder):
+        raise BadInput(
+            f"{base} is an encoder_decoder; classes are read from a decoder or an encoder: "
+            "pretrain one with `--set model.family=decoder` or `encoder`"
+        )
+    return network
+
+
+def class_token(encoder: Encoder, network: Transformer) -> list[int]:
+    """What stands in front of a text: an encoder's class token, as in its pretraining."""
+    return [encoder.special("class")] if network.config.family == "encoder" else []
+
+
+def encode(
+    encoder: Encoder, rows: Sequence[Snippet], length: int, head: Sequence[int] = ()
+) -> tuple[np.ndarray, int]:
+    """Token ids [rows, length], head first, the pad id behind; and how many texts were cut."""
+    encoded = [[*head, *ids] for ids in encoder.encode_batch([row.text for row in rows])]
     inputs = np.full((len(rows), length), encoder.pad, np.int64)
     for row, ids in enumerate(encoded):
         inputs[row, : min(len(ids), length)] = ids[:length]
@@ -124,7 +146,7 @@ def program(base: Path, rows: Path, classes: int, pad: int, seed: int) -> Progra
         numbers = sample_numbers(first, count, len(labels), seed)
         return {**batch_of(inputs[numbers], pad), "labels": labels[numbers]}
 
-    return Program(SequenceClassifier(hub.load(base), classes), batch)
+    return Program(SequenceClassifier(readable(hub.load(base), base), classes), batch)
 
 
 @torch.no_grad()
@@ -137,7 +159,7 @@ def measure(
 ) -> Outcome:
     """Predict the class of every row."""
     classifier.eval()
-    inputs, _ = encode(encoder, rows, length)
+    inputs, _ = encode(encoder, rows, length, class_token(encoder, classifier.network))
     predicted: list[int] = []
     for first in range(0, len(rows), SCORED_ROWS):
         batch = batch_of(inputs[first : first + SCORED_ROWS], encoder.pad)

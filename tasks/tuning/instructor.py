@@ -16,7 +16,8 @@ from safetensors.numpy import load_file, save_file
 from cluster.errors import BadInput
 from cluster.store import Draft
 from model import hub
-from model.objectives import CausalLM
+from model.objectives.modules import CausalLM
+from model.transformer import Transformer
 from tasks.generation import load_model
 from tasks.tokens.chat import NO_LOSS, render_example
 from tasks.tokens.encoder import Encoder
@@ -46,6 +47,8 @@ class Supervised:
 def tune(base: Path, settings: InstructSettings, seed: int, draft: Draft) -> None:
     """Carry out the stage."""
     network, encoder = load_model(base)
+    if not isinstance(network, Transformer):
+        raise BadInput(f"{base} is an encoder-decoder; instruct tuning takes a decoder")
     context = network.config.context
     train, heldout = usable_rows(settings, encoder, context, draft)
     save_file(pack(train.examples, context, encoder.pad), draft.scratch / ROWS)

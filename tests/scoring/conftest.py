@@ -192,8 +192,11 @@ def _model(tokenizer: Artifact, draft: Draft) -> None:
 @stage(version=1, name="pretrain")
 def untrained(tokenizer: Artifact, shards: Artifact, seed: int, draft: Draft) -> None:
     """A model that has seen twenty samples of text and learnt nothing."""
+    from tasks.training.settings import ObjectiveSettings
+
     _model(tokenizer, draft)
-    draft.facts = {"context": 32, "seed": seed, "samples_seen": 20}
+    objective = ObjectiveSettings(context=32).identity()
+    draft.facts = {"objective": objective, "context": 32, "seed": seed, "samples_seen": 20}
 
 
 @stage(version=1, name="instruct")

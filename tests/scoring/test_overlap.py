@@ -143,3 +143,21 @@ def test_meteor_of_published_summaries(eval_data: Path) -> None:
 def test_meteor_tokens_are_words_and_marks() -> None:
     assert tokens("It's 3.5, ok_then!") == ["it", "'", "s", "3", ".", "5", ",", "ok_then", "!"]
     assert TOKEN.findall("") == []
+
+
+def test_scores_are_split_by_what_was_in_the_training_text(tmp_path: Path) -> None:
+    rows = [
+        {"id": 1, "prediction": "a b c d", "reference": "a b c d"},
+        {"id": "two", "prediction": "a b", "reference": "c d"},
+        {"id": "three", "prediction": "x y", "reference": "x z"},
+    ]
+    path = write(tmp_path / "p.jsonl", *rows)
+    items = [{"id": "1", "dirty": True}, {"id": "two", "dirty": False}]
+    found = write(tmp_path / "items.jsonl", *items)
+    for contamination in (found, tmp_path):
+        result = score_file(path, ["rouge1"], contamination=contamination)
+        assert result["dirty"]["rows"] == 1 and result["clean"]["rows"] == 2
+        assert result["dirty"]["corpus"]["rouge1"]["fmeasure"] == 1
+        assert result["clean"]["corpus"]["rouge1"]["fmeasure"] == 0.25
+    with pytest.raises(BadInput, match="lists `decontaminate` artifacts"):
+        score_file(path, ["rouge1"], contamination=tmp_path / "absent")

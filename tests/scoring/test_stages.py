@@ -50,13 +50,13 @@ def test_every_heldout_token_is_predicted_once(tiny: Any) -> None:
 
 
 def test_the_baseline_learns_from_the_text_the_model_saw(tiny: Any) -> None:
-    from tasks.scoring.heldout import score_heldout, seen_text
+    from tasks.scoring.heldout import load_subject, score_heldout, seen_text
 
     encoder = load(tiny.tokenizer)
     seen = seen_text(tiny.model, tiny.shards, 1 << 20)
     assert seen == Loader(tiny.shards, "train", 32, 3).bytes_seen(20, encoder)
     assert 0 < len(seen_text(tiny.model, tiny.shards, 100)) < 400 < len(seen)
-    text = score_heldout(tiny.model, tiny.shards, 10**6).text
+    text = score_heldout(load_subject(tiny.model, tiny.shards), 10**6).text
     found = build(
         evaluate, tiny.store, model=tiny.model, shards=tiny.shards, settings=HeldoutSettings()
     ).manifest
@@ -66,23 +66,39 @@ def test_the_baseline_learns_from_the_text_the_model_saw(tiny: Any) -> None:
     assert expected < found.metrics["bits_per_byte"]
 
 
-def test_max_tokens_is_exact_and_so_are_its_bytes(tiny: Any) -> None:
-    from tasks.scoring.heldout import score_heldout
+def test_the_unigram_baseline_is_counted_on_the_targets_seen(tiny: Any) -> None:
+    from tasks.scoring.heldout import load_subject, score_heldout
 
-    whole = score_heldout(tiny.model, tiny.shards, 10**6)
-    part = score_heldout(tiny.model, tiny.shards, 100)
+    settings = HeldoutSettings()
+    arguments = {"model": tiny.model, "shards": tiny.shards, "settings": settings}
+    metrics = build(evaluate, tiny.store, **arguments).manifest.metrics
+    seen = Loader(tiny.shards, "train", 32, 3).batch(0, 20)["targets"]
+    counts = np.bincount(seen.ravel(), minlength=load(tiny.tokenizer).vocab_size) + 1
+    targets = np.array(score_heldout(load_subject(tiny.model, tiny.shards), 10**6).primary.targets)
+    expected = -np.log(counts[targets] / counts.sum()).mean()
+    assert metrics["unigram_loss"] == pytest.approx(expected)
+    assert metrics["unigram_accuracy"] == pytest.approx((targets == counts.argmax()).mean())
+    assert 0 <= metrics["heldout_accuracy"] < 0.2
+
+
+def test_max_tokens_is_exact_and_so_are_its_bytes(tiny: Any) -> None:
+    from tasks.scoring.heldout import load_subject, score_heldout
+
+    subject = load_subject(tiny.model, tiny.shards)
+    whole = score_heldout(subject, 10**6)
+    part = score_heldout(subject, 100)
     assert part.tokens == 100
     assert whole.text.startswith(part.text)
     assert 0 < part.nats < whole.nats
 
 
 def test_a_model_is_evaluated_with_its_own_tokenizer_only(tiny: Any) -> None:
-    from tasks.scoring.heldout import score_heldout
+    from tasks.scoring.heldout import load_subject
 
     facts = {**tiny.shards.manifest.facts, "tokenizer_sha256": "0" * 64}
     manifest = tiny.shards.manifest.model_copy(update={"facts": facts})
     with pytest.raises(BadInput, match="different tokenizers"):
-        score_heldout(tiny.model, Artifact(tiny.shards.path, manifest), 10)
+        load_subject(tiny.model, Artifact(tiny.shards.path, manifest))
 
 
 def test_answers_keep_the_rows_and_score_them(answered: Artifact) -> None:

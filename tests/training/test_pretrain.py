@@ -13,8 +13,8 @@ from cluster.placement import Placement
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from model import hub
-from model.objectives import CausalLM
-from tasks.data.text import TEXT_SCHEMA, TextWriter
+from model.objectives.modules import CausalLM
+from tasks.data.text import TextWriter
 from tasks.tokens.loader import Loader
 from tasks.tokens.shards import ShardSettings, shards
 from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
@@ -33,7 +33,7 @@ def write_text(word: str, draft: Draft) -> None:
     same = ["made"] * len(texts)
     rows = {"id": list(map(str, range(300))), "text": texts, "source": same, "origin": same}
     with TextWriter(draft.path) as writer:
-        writer.write(pa.table(rows | {"license": same}, schema=TEXT_SCHEMA))
+        writer.write(pa.table(rows | {"license": same}))
 
 
 class Made:

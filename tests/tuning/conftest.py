@@ -13,7 +13,7 @@ CONTEXT = 64
 
 
 @stage(version=1)
-def toy_model(tokenizer: Artifact, seed: int, draft: Draft) -> None:
+def toy_model(tokenizer: Artifact, family: str, seed: int, draft: Draft) -> None:
     """Random weights; nothing is trained."""
     import shutil
 
@@ -25,7 +25,8 @@ def toy_model(tokenizer: Artifact, seed: int, draft: Draft) -> None:
 
     torch.manual_seed(seed)
     vocab_size = load(tokenizer).vocab_size
-    config = from_depth(2, vocab_size=vocab_size, context=CONTEXT, width=32, heads=2)
+    shape = {"width": 32, "heads": 2, "family": family}
+    config = from_depth(2, vocab_size=vocab_size, context=CONTEXT, **shape)
     hub.save(draft.path, Transformer(config))
     shutil.copyfile(tokenizer.file("tokenizer.json"), draft.path / "tokenizer.json")
 
@@ -40,7 +41,16 @@ def base(tuning_store: Store) -> Artifact:
     text = build(write_text, tuning_store, texts=PROSE[:3])
     settings = TokenizerSettings(vocab_size=300)
     tokenizer = build(train_tokenizer, tuning_store, text=text, settings=settings)
-    return build(toy_model, tuning_store, tokenizer=tokenizer, seed=0)
+    return build(toy_model, tuning_store, tokenizer=tokenizer, family="decoder", seed=0)
+
+
+@pytest.fixture(scope="session")
+def encoder_base(tuning_store: Store) -> Artifact:
+    """An encoder, with the special tokens of one."""
+    text = build(write_text, tuning_store, texts=PROSE[:3])
+    settings = TokenizerSettings(vocab_size=300, special_tokens=("<|class|>", "<|mask|>"))
+    tokenizer = build(train_tokenizer, tuning_store, text=text, settings=settings)
+    return build(toy_model, tuning_store, tokenizer=tokenizer, family="encoder", seed=0)
 
 
 @pytest.fixture(scope="session")

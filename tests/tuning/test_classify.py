@@ -10,12 +10,15 @@ import pytest
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from cluster.placement import Placement
 from cluster.stage import build
 from cluster.store import Store
+from model.config import from_depth
+from model.encoder_decoder import EncoderDecoder
 from tasks.generation import load_model
 from tasks.tokens.encoder import Encoder
 from tasks.training.settings import OptimizerSettings
-from tasks.tuning.classifier import batch_of, encode
+from tasks.tuning.classifier import batch_of, class_token, encode, readable
 from tasks.tuning.classify import classify
 from tasks.tuning.rows import Snippet
 from tasks.tuning.settings import ClassifySettings
@@ -52,6 +55,32 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def tuned(base: Artifact, tuning_store: Store, data: str) -> Artifact:
     return build(classify, tuning_store, model=base, settings=settings(data), seed=0)
+
+
+def test_an_encoder_reads_the_class_off_its_class_token(
+    encoder_base: Artifact, tuning_store: Store, data: str
+) -> None:
+    """With a checkpoint after every step, which holds the moments of all that is trained."""
+    tuned = build(
+        classify,
+        tuning_store,
+        model=encoder_base,
+        settings=settings(data),
+        seed=0,
+        placement=Placement(checkpoint_seconds=0.001),
+    )
+    assert tuned.manifest.metrics["accuracy_low"] > 0.5
+    network, encoder = load_model(tuned.path)
+    assert network.config.family == "encoder"
+    head = class_token(encoder, network)
+    inputs, _ = encode(encoder, [Snippet("a b", "x", "y")], 8, head)
+    assert inputs[0, 0] == encoder.special("class")
+
+
+def test_an_encoder_decoder_is_refused() -> None:
+    config = from_depth(1, vocab_size=300, context=8, width=32, family="encoder_decoder")
+    with pytest.raises(BadInput, match="t5 is an encoder_decoder; classes are read from a decoder"):
+        readable(EncoderDecoder(config), Path("t5"))
 
 
 def test_it_learns_what_words_tell(tuned: Artifact) -> None:

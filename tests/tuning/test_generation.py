@@ -31,7 +31,33 @@ def test_seeds_differ_and_temperature_zero_is_greedy(base: Artifact) -> None:
 
 
 def test_one_beam_is_greedy(base: Artifact) -> None:
-    assert made(base, decoding="beam", num_beams=1) == made(base)
+    assert made(base, decoding="beam", num_beams=1)["tokens"] == made(base)["tokens"]
+
+
+def test_a_stop_text_ends_the_answer_and_is_not_in_it(base: Artifact, encoder: Encoder) -> None:
+    free = made(base)["text"]
+    stop = free[3:6]
+    found = made(base, stop=["never there", stop])
+    assert found["text"] == free[: free.index(stop)]
+    assert found["text"].startswith(encoder.decode(found["tokens"]))
+    assert (found["ended"], made(base)["ended"]) == ("stop", "length")
+
+
+def test_text_comes_in_pieces_and_every_token_has_a_log_probability(base: Artifact) -> None:
+    pieces: list[str] = []
+    settings = GenerationSettings(max_tokens=8)
+    found = generate_text(base.path, "def f(", settings, on_text=pieces.append)
+    assert "".join(pieces) == found["text"]
+    assert len(pieces) > 2
+    assert len(found["logprobs"]) == len(found["tokens"])
+    assert all(log_prob < 0 for log_prob in found["logprobs"])
+
+
+def test_examples_come_before_the_prompt(base: Artifact) -> None:
+    settings = GenerationSettings(max_tokens=8)
+    shown = generate_text(base.path, "tree", settings, shots=[("sea", "mer")])
+    written_out = "Input: sea\nOutput: mer\n\nInput: tree\nOutput:"
+    assert shown["tokens"] == made(base, prompt=written_out)["tokens"]
 
 
 def test_an_empty_prompt_starts_a_document(base: Artifact) -> None:

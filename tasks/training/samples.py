@@ -1,0 +1,136 @@
+"""Samples of a split as an objective has them: text from the loader, rows by its transform.
+
+1. A sample is a window of as many tokens as fill a row (`model.objectives.lengths`), in the order
+   of the loader.
+2. Its row is a pure function of its tokens and of a generator keyed by (seed, sample number): the
+   number that counts on over all epochs, or, with `dynamic` off, the one within the stream, so that
+   every epoch hides the same tokens.
+3. For a question on two texts the second is a window of other documents, keyed in the same way.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from cluster.artifact import Artifact
+from model.config import Family
+from model.objectives.catalog import special_tokens
+from model.objectives.rows import Vocabulary
+from model.objectives.transforms import Setup
+from tasks.tokens.documents import DocumentMap
+from tasks.tokens.encoder import Encoder
+from tasks.tokens.loader import Arrangement, Batch, Loader
+from tasks.training.settings import ObjectiveSettings
+
+TRIES = 8
+"""Windows drawn in search of one of other documents; a text of one document has none."""
+SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
+CLOSING = "\"')]}»”’"
+
+
+class Samples:
+    """Rows of one split. `len(samples)` is one epoch's.
+
+    Raises BadInput when the split is too short for one sample.
+    """
+
+    def __init__(
+        self,
+        shards: Artifact | Path,
+        split: str,
+        setup: Setup,
+        seed: int,
+        dynamic: bool,
+        arrangement: Arrangement | None = None,
+    ):
+        self.setup, self.seed, self.dynamic = setup, seed, dynamic
+        self.loader = Loader(shards, split, setup.window, seed, arrangement)
+        self.documents = DocumentMap(shards, split) if setup.needs_other else None
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def batch(self, first: int, count: int) -> Batch:
+        """Global samples `first` to `first + count`, in order."""
+        tokens_BL, places_B = self.loader.raw(first, count)
+        keys_B = np.arange(first, first + count) if self.dynamic else places_B
+        rows = [
+            self._row(tokens_L[:-1], int(place), int(key))
+            for tokens_L, place, key in zip(tokens_BL, places_B, keys_B, strict=True)
+        ]
+        return self.setup.batch(rows)
+
+    def in_order(self, rows: int) -> Iterator[Batch]:
+        """All of the split once, as it lies there, in batches of up to `rows`."""
+        window = self.setup.window
+        for first in range(0, len(self), rows):
+            places_B = np.arange(first, min(first + rows, len(self)))
+            tokens_BL = self.loader.stream.read(places_B * window, window)
+            made = [self._row(t, int(p), int(p)) for t, p in zip(tokens_BL, places_B, strict=True)]
+            yield self.setup.batch(made)
+
+    def _row(self, tokens_L: np.ndarray, place: int, key: int) -> dict[str, np.ndarray]:
+        random = np.random.Generator(np.random.Philox(key=[self.seed, key]))
+        return self.setup.row(tokens_L, random, self._other(place, random))
+
+    def _other(self, place: int, random: np.random.Generator) -> np.ndarray:
+        """A window that shares no document with this one; empty when none is found."""
+        window, layout = self.setup.window, self.loader.layout
+        if self.documents is not None:
+            for other in random.integers(len(self), size=TRIES):
+                if self.documents.apart(layout.begin(place), layout.begin(int(other)), window):
+                    return layout.windows(np.array([other]))[0, :-1]
+        return np.empty(0, np.int64)
+
+
+class CausalSamples:
+    """The loader's own batches, under the same methods."""
+
+    def __init__(
+        self,
+        shards: Artifact | Path,
+        split: str,
+        context: int,
+        seed: int,
+        arrangement: Arrangement | None = None,
+    ):
+        self.loader = Loader(shards, split, context, seed, arrangement)
+        self.batch = self.loader.batch
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+
+def samples_of(
+    shards: Artifact | Path,
+    split: str,
+    settings: ObjectiveSettings,
+    family: Family,
+    vocabulary: Vocabulary | None,
+    seed: int,
+    arrangement: Arrangement | None = None,
+) -> Samples | CausalSamples:
+    """The samples of an objective; a causal one needs no vocabulary."""
+    if settings.objective == "causal":
+        return CausalSamples(shards, split, settings.context, seed, arrangement)
+    assert vocabulary is not None, f"{settings.objective} needs the tokenizer's special tokens"
+    setup = Setup(settings.objective, family, settings.context, vocabulary, settings.rates)
+    return Samples(shards, split, setup, seed, settings.noise.dynamic, arrangement)
+
+
+def vocabulary_of(encoder: Encoder, settings: ObjectiveSettings, family: Family) -> Vocabulary:
+    """What an objective must know of a tokenizer. Raises BadInput when that lacks a token."""
+    kinds = special_tokens(settings.objective, family, settings.context, settings.rates)
+    ids = {"end": encoder.eod, "pad": encoder.pad}
+    ids |= {kind: encoder.special(kind) for kind in kinds}
+    every_V = np.arange(encoder.vocab_size)
+    ordinary = np.setdiff1d(every_V, list(encoder.special_ids))
+    ends = [_ends_sentence(encoder.decode_bytes([index])) for index in every_V.tolist()]
+    return Vocabulary(ids, ordinary, np.array(ends))
+
+
+def _ends_sentence(token: bytes) -> bool:
+    """Whether a sentence, or a line, ends with this token."""
+    text = token.decode(errors="ignore")
+    return "\n" in text or text.rstrip().rstrip(CLOSING).endswith(SENTENCE_ENDS)

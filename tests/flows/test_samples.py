@@ -1,0 +1,40 @@
+from cluster.artifact import Ledger
+from cluster.store import Spec, Store
+from flows.output import Output
+from flows.samples import inspect, show_inspection
+
+
+def filtered(store):
+    spec = Spec("filter", 1, "test", {}, {})
+    with store.draft(spec) as draft:
+        (draft.path / "data.txt").write_text("x")
+        draft.ledger = Ledger(**{"in": 9, "out": 6, "rejects": {"few_words": 1, "too_short": 2}})
+        draft.facts["samples"] = {
+            "too_short": [{"id": "a:1", "origin": "a:1", "text": "[red]tiny"}],
+            "few_words": [{"id": "a:2", "origin": "a:2", "text": "so\nfew"}],
+        }
+        draft.facts["kept"] = [{"id": "a:3", "origin": "a:3", "text": "long enough"}]
+        draft.facts["lines_removed"] = {"line_policy": 4}
+    return {"stages": [{"artifact": str(store.folder(spec))}, {"artifact": None}]}
+
+
+def test_removed_samples_stand_beside_kept_ones(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    (stage,) = inspect(filtered(Store(tmp_path)))
+    assert (stage["stage"], stage["rows_in"], stage["rows_out"]) == ("filter", 9, 6)
+    assert [(g["reason"], g["rows"]) for g in stage["removed"]] == [
+        ("too_short", 2),
+        ("few_words", 1),
+    ]
+    show_inspection(Output(as_json=False), [stage])
+    printed = capsys.readouterr().out
+    assert "filter: 9 rows in, 6 out" in printed
+    assert "line_policy: 4 lines taken out of kept rows" in printed
+    beside = next(line for line in printed.splitlines() if "[too_short]" in line)
+    assert "a:3" in beside  # a sample of what was kept, on the same line
+    assert "[red]tiny" in printed  # text is text, not markup
+
+
+def test_json_is_silent_for_people(tmp_path, capsys):
+    show_inspection(Output(as_json=True), inspect(filtered(Store(tmp_path))))
+    assert capsys.readouterr().out == ""

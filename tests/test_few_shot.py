@@ -1,0 +1,45 @@
+"""Prompts that show a task by examples."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import BadInput
+from tasks.few_shot import few_shot_chat, few_shot_prompt, read_shots
+
+
+def test_examples_come_before_the_question_whose_answer_is_open():
+    assert few_shot_prompt([("sea", "la mer"), ("sun", "le soleil")], "tree") == (
+        "Input: sea\nOutput: la mer\n\nInput: sun\nOutput: le soleil\n\nInput: tree\nOutput:"
+    )
+
+
+def test_without_examples_the_prompt_is_the_question():
+    assert few_shot_prompt([], "tree") == "tree"
+
+
+def test_shots_are_read_in_the_order_of_the_file(tmp_path: Path):
+    file = tmp_path / "shots.jsonl"
+    file.write_text(
+        '{"instruction": "z", "response": "1"}\n{"prompt": "a", "completion": "2"}\n'
+        '{"question": "m", "input": "n", "answer": "3"}\n'
+    )
+    assert read_shots(file) == [("z", "1"), ("a", "2"), ("m\n\nn", "3")]
+
+
+def test_a_shot_without_an_answer_is_named(tmp_path: Path):
+    file = tmp_path / "shots.jsonl"
+    file.write_text('{"instruction": "z", "response": "1"}\n{"instruction": "a"}\n')
+    with pytest.raises(BadInput, match="row 2"):
+        read_shots(file)
+
+
+def test_in_a_chat_examples_are_earlier_turns():
+    class Letters:
+        user, assistant, eod = 1, 2, 0
+
+        def encode(self, text: str) -> list[int]:
+            return [ord(letter) for letter in text]
+
+    found = few_shot_chat(Letters(), [("q", "a")], "r")  # type: ignore[arg-type]
+    assert found == [1, ord("q"), 2, ord("a"), 0, 1, ord("r"), 2]
