@@ -51,7 +51,8 @@ class ShardWriter:
         self.splits = {name: Split() for name in splits}
         self.counts = np.zeros(vocab_size, np.int64)
         """How often each id occurs in the shards written."""
-        self._rows = DOCUMENTS.empty_table()
+        self._rows = [DOCUMENTS.empty_table()]
+        self._waiting = 0
         self._documents = pa.ipc.new_file(str(folder / "documents.arrow"), DOCUMENTS)
 
     def __enter__(self) -> "ShardWriter":
@@ -67,7 +68,7 @@ class ShardWriter:
             for name, split in self.splits.items():
                 if split.pending:
                     self._write_shard(name, split)
-            self._documents.write_batch(_one_batch(self._rows))
+            self._documents.write_batch(_one_batch(pa.concat_tables(self._rows)))
         self._documents.close()
 
     @property
@@ -137,10 +138,15 @@ class ShardWriter:
         split.pending, split.pending_tokens = [], 0
 
     def _write_rows(self, rows: pa.Table) -> None:
-        self._rows = pa.concat_tables([self._rows, rows])
-        while self._rows.num_rows >= DOCUMENT_ROWS:
-            self._documents.write_batch(_one_batch(self._rows[:DOCUMENT_ROWS]))
-            self._rows = self._rows[DOCUMENT_ROWS:]
+        self._rows.append(rows)
+        self._waiting += rows.num_rows
+        if self._waiting < DOCUMENT_ROWS:
+            return
+        waiting = pa.concat_tables(self._rows)
+        while waiting.num_rows >= DOCUMENT_ROWS:
+            self._documents.write_batch(_one_batch(waiting[:DOCUMENT_ROWS]))
+            waiting = waiting[DOCUMENT_ROWS:]
+        self._rows, self._waiting = [waiting], waiting.num_rows
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,9 +26,12 @@ def write_stream(tokens: list[int], shard_tokens: int, vocab_size: int, draft: D
     """The same tokens in both splits, every ten of them a document."""
     with ShardWriter(draft.path, ["train", "heldout"], vocab_size, shard_tokens) as writer:
         for split in writer.splits:
-            for first in range(0, len(tokens), 10):
-                ids = tokens[first : first + 10]
-                writer.add(split, ids, size=len(ids), document=str(first), source="made")
+            starts = np.arange(0, len(tokens), 10)
+            lengths = np.diff(starts, append=len(tokens))
+            rows = {"id": [str(n) for n in starts], "source": ["made"] * len(starts)}
+            documents = pa.table(rows | {"bytes": lengths, "length": lengths})
+            ids = np.array(tokens, writer.dtype)
+            writer.extend(np.full(len(starts), split), ids, documents)
     facts = {name: split.facts() for name, split in writer.splits.items()}
     draft.facts = {"dtype": writer.dtype.name, "eod": EOD, "vocab_size": vocab_size, **facts}
 
@@ -229,7 +233,7 @@ def _read_all(loader: Loader, expected: list[Batch]) -> None:
 
 
 def _sample_at(loader: Loader, index: int) -> int:
-    order = loader._order(0, len(loader))
+    order = loader.order(0, len(loader))
     return int(np.flatnonzero(order == index)[0])
 
 

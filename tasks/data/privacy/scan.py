@@ -308,7 +308,7 @@ def _number(t, lo, hi, i, wanted, marks, flags, words):  # type: ignore[no-untyp
     """A run of digits and separators that begins at i (`spans.RUN`); its end, and the marks."""
     digits, groups, dotted, fours, threes = 0, 0, 0, 0, 0
     before, last = 0, 0  # lengths of the two groups before
-    ip, card, american = False, False, False
+    ip, card, american, wide = False, False, False, False
     plus = _is_signed(t, lo, i)
     j, separator, width = i, 0, 0
     while True:
@@ -322,7 +322,8 @@ def _number(t, lo, hi, i, wanted, marks, flags, words):  # type: ignore[no-untyp
         ip |= dotted >= 4
         american |= n == 4 and last == 3 and before == 3
         fours = fours + 1 if n == 4 else 0
-        threes += 1 if n == 3 else 2 * (n > 3)
+        decimal = separator == 0x2E and n > 4
+        threes += 1 if n == 3 else 2 * (n > 3 and not decimal)
         card |= fours >= 3 or (n == 6 and last == 4) or (12 <= n <= 19 and _luhn(t, first, j))
         before, last = last, n
         end = j
@@ -333,6 +334,7 @@ def _number(t, lo, hi, i, wanted, marks, flags, words):  # type: ignore[no-untyp
         for k in range(j, end):
             plus |= t[k] == 0x2B and t[end] != 0x30
         separator, width = t[j], end - j
+        wide |= width > 2
         j = end
     if ip:
         _mark(marks, wanted, IP, i, j)
@@ -342,7 +344,7 @@ def _number(t, lo, hi, i, wanted, marks, flags, words):  # type: ignore[no-untyp
     if lettered or (digits >= 8 and threes >= 2):  # every form has such groups
         _mark(marks, wanted, NATIONAL_ID, max(lo, i - 3 * lettered), j)
     if digits >= 7 and wanted >> PHONE & 1:
-        trunk = t[i] == 0x30 and _is_digit(t[i + 1]) and 2 <= groups <= 5 and digits >= 9
+        trunk = t[i] == 0x30 and _is_digit(t[i + 1]) and 2 <= groups <= 5 and not wide
         if american or plus or trunk or _is_announced(t, lo, hi, i, j, words):
             _mark(marks, wanted, PHONE, i, j)
     return j
