@@ -45,7 +45,7 @@ def score(
     as_json: AsJson = False,
 ) -> None:
     """Overlap scores of predictions against references."""
-    from tasks.scoring.overlap import score_file
+    from tasks.scoring.overlap.scores import score_file
 
     with output(as_json) as out:
         names = [name.strip() for name in metrics.split(",")]
@@ -74,8 +74,8 @@ def judge(
     as_json: AsJson = False,
 ) -> None:
     """Scores by a language model, resumable; a failed reply is unscored, never 0."""
-    from tasks.scoring.geval import parse_scale
-    from tasks.scoring.judging import judge_file
+    from tasks.scoring.judging.files import judge_file
+    from tasks.scoring.judging.geval import parse_scale
 
     with output(as_json) as out:
         result = judge_file(
@@ -102,7 +102,7 @@ def agree(
     as_json: AsJson = False,
 ) -> None:
     """How scores agree with people: Pearson, Spearman and Kendall, with their intervals."""
-    from tasks.scoring.agreement import agree_file
+    from tasks.scoring.doubt.agreement import agree_file
 
     with output(as_json) as out:
         result = agree_file(file, human, field, group)

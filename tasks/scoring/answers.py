@@ -40,7 +40,7 @@ def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draf
     signatures, `empty` answers, `shortened` prompts, and `samples` for the report.
     """
     from tasks.generation import load_model
-    from tasks.scoring.overlap import score
+    from tasks.scoring.overlap.scores import score
     from tasks.tokens.chat import render_prompt
 
     asked = _asked(instruct, settings.rows)

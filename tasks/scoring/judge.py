@@ -17,11 +17,11 @@ from cluster.home import subfolder
 from cluster.settings import Settings, nearest
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.scoring.criteria import CRITERIA
+from tasks.scoring.judging.criteria import CRITERIA
 
 if TYPE_CHECKING:
-    from tasks.scoring.rows import Score
-    from tasks.scoring.verdicts import Judge
+    from tasks.scoring.judging.rows import Score
+    from tasks.scoring.judging.verdicts import Judge
 
 LOCAL_NOTE = (
     "The judge is the small model of this run itself. It only exercises the machinery: its scores "
@@ -78,8 +78,8 @@ def judge(answers: Artifact, instruct: Artifact, settings: JudgeSettings, draft:
     `shortened` prompts, `cost`, `note`.
     Raises BadInput when too many rows are unscored: they are asked again, the others are kept.
     """
-    from tasks.scoring.judging import assess, summarise
-    from tasks.scoring.rows import read_rows
+    from tasks.scoring.judging.files import assess, summarise
+    from tasks.scoring.judging.rows import read_rows
 
     rows = read_rows(answers.file("answers.jsonl"))[: settings.rows]
     asked = _judge(instruct, settings, draft.placement.judge_url)
@@ -113,12 +113,12 @@ def _judge(instruct: Artifact, settings: JudgeSettings, url: str | None) -> "Jud
             given, missing = missing, given
         raise BadInput(f"{given} is set and {missing} is not; set both, or neither to judge here")
     if url is None or settings.model is None:
-        from tasks.scoring.local_judge import LocalJudge
+        from tasks.scoring.judging.local import LocalJudge
 
         return LocalJudge.load(instruct.path)
-    from tasks.scoring.endpoint import Endpoint
-    from tasks.scoring.judge_client import EndpointJudge
-    from tasks.scoring.reply_store import ReplyStore
+    from tasks.scoring.judging.client import EndpointJudge
+    from tasks.scoring.judging.endpoint import Endpoint
+    from tasks.scoring.judging.reply_store import ReplyStore
 
     endpoint = Endpoint(url, settings.model, samples=settings.samples)
     return EndpointJudge(endpoint, ReplyStore(subfolder("judge") / "replies.sqlite"))

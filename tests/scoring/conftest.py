@@ -15,7 +15,7 @@ import pytest
 from cluster.artifact import Artifact
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
-from tasks.scoring.verdicts import Distribution, Question, Unscored, Verdict
+from tasks.scoring.judging.verdicts import Distribution, Question, Unscored, Verdict
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,7 +4,7 @@ import pytest
 
 from cluster.errors import BadInput
 from tasks.scoring.judge import _check
-from tasks.scoring.rows import Score
+from tasks.scoring.judging.rows import Score
 
 
 def scores(*reasons: str | None) -> list[Score]:

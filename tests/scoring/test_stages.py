@@ -14,8 +14,8 @@ from cluster.stage import build
 from tasks.scoring.answers import AnswerSettings, answers
 from tasks.scoring.evaluate import HeldoutSettings, evaluate
 from tasks.scoring.judge import JudgeSettings, judge
-from tasks.scoring.local_judge import LocalJudge, shares, softmax
-from tasks.scoring.verdicts import Distribution, Question
+from tasks.scoring.judging.local import LocalJudge, shares, softmax
+from tasks.scoring.judging.verdicts import Distribution, Question
 from tasks.scoring.witten_bell import witten_bell_bits_per_byte
 from tasks.tokens.encoder import load
 from tasks.tokens.loader import Loader

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.scoring.verdicts import Unscored
+from tasks.scoring.judging.verdicts import Unscored
 
 Alternatives = Sequence[tuple[str, float]]
 

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import httpx
 
 from cluster.errors import BadInput
-from tasks.scoring.endpoint import KEYS, Endpoint, api_key, check_url, is_loopback
-from tasks.scoring.gate import Gate, retry_after
-from tasks.scoring.replies import Reply, read_choice, read_probabilities
-from tasks.scoring.reply_store import ReplyStore, reply_key
-from tasks.scoring.verdicts import Distribution, Mode, Question, Unscored, Verdict
+from tasks.scoring.judging.endpoint import KEYS, Endpoint, api_key, check_url, is_loopback
+from tasks.scoring.judging.gate import Gate, retry_after
+from tasks.scoring.judging.replies import Reply, read_choice, read_probabilities
+from tasks.scoring.judging.reply_store import ReplyStore, reply_key
+from tasks.scoring.judging.verdicts import Distribution, Mode, Question, Unscored, Verdict
 
 ANSWER_TOKENS, TEXT_TOKENS = 16, 400
 TOP_LOGPROBS = 20

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.scoring.agreement import correlation
-from tasks.scoring.replies import Reply, read_choice, read_probabilities
-from tasks.scoring.verdicts import Unscored
+from tasks.scoring.doubt.agreement import correlation
+from tasks.scoring.judging.replies import Reply, read_choice, read_probabilities
+from tasks.scoring.judging.verdicts import Unscored
 
 SCALE = ("1", "2", "3", "4", "5")
 

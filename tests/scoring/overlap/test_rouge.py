@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.scoring.rouge import METRICS, rouge, signature
-from tasks.scoring.stemmer import stems
+from tasks.scoring.overlap.rouge import METRICS, rouge, signature
+from tasks.scoring.overlap.stemmer import stems
 
 texts = st.text(alphabet="abc \n", max_size=40)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cluster.errors import BadInput
-from tasks.scoring.judging import judge_file
-from tasks.scoring.rows import CONSTANT_ANSWER
+from tasks.scoring.judging.files import judge_file
+from tasks.scoring.judging.rows import CONSTANT_ANSWER
 
 
 def write(path: Path, *rows: Any) -> Path:

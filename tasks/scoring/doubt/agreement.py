@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from cluster.errors import BadInput
-from tasks.scoring.statistics import statistic_interval
+from tasks.scoring.doubt.statistics import statistic_interval
 
 # Kendall's tau-b: ties are common among ratings.
 CORRELATIONS = {

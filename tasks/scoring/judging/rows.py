@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import BadInput
-from tasks.scoring.verdicts import Unscored
+from tasks.scoring.judging.verdicts import Unscored
 
 CONSTANT_ANSWER = "I do not know."
 

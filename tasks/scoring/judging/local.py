@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.scoring.verdicts import Distribution, Question, Unscored, Verdict
+from tasks.scoring.judging.verdicts import Distribution, Question, Unscored, Verdict
 
 if TYPE_CHECKING:
     from model.generation import Network

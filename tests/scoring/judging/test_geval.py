@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import BadInput
-from tasks.scoring.criteria import CRITERIA, custom
-from tasks.scoring.geval import evaluation_steps, geval, parse_scale
-from tasks.scoring.rows import Row
-from tasks.scoring.verdicts import Unscored, moments
+from tasks.scoring.judging.criteria import CRITERIA, custom
+from tasks.scoring.judging.geval import evaluation_steps, geval, parse_scale
+from tasks.scoring.judging.rows import Row
+from tasks.scoring.judging.verdicts import Unscored, moments
 
 ROW = Row("a", "What is two and two?", "Four.", reference="4", context="Sums.")
 CORRECTNESS = CRITERIA["correctness"]

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tasks.scoring.stemmer import SIGNATURE as STEMMER
-from tasks.scoring.stemmer import stems
+from tasks.scoring.overlap.stemmer import SIGNATURE as STEMMER
+from tasks.scoring.overlap.stemmer import stems
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 ALPHA, BETA, GAMMA = 0.9, 3.0, 0.5

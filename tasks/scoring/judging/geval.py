@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 
 from cluster.errors import BadInput
-from tasks.scoring.criteria import Criterion
-from tasks.scoring.rows import Row, Score
-from tasks.scoring.verdicts import Distribution, Judge, Question, Unscored, Verdict, moments
+from tasks.scoring.judging.criteria import Criterion
+from tasks.scoring.judging.rows import Row, Score
+from tasks.scoring.judging.verdicts import Distribution, Judge, Question, Unscored, Verdict, moments
 
 NUMBERED = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+(.+)$", re.MULTILINE)
 STEPS_PROMPT = """\

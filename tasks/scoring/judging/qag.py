@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from tasks.scoring.rows import Row, Score
-from tasks.scoring.verdicts import Distribution, Judge, Question, Unscored, Verdict
+from tasks.scoring.judging.rows import Row, Score
+from tasks.scoring.judging.verdicts import Distribution, Judge, Question, Unscored, Verdict
 
 PARTS = ("coverage", "alignment", "min", "mean")
 CHOICES = ("yes", "no", "idk")

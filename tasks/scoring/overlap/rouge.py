@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from tasks.scoring.stemmer import SIGNATURE as STEMMER
-from tasks.scoring.stemmer import stems
+from tasks.scoring.overlap.stemmer import SIGNATURE as STEMMER
+from tasks.scoring.overlap.stemmer import stems
 
 WORD = re.compile(r"[^\W_]+")
 W_POWER = 1.2

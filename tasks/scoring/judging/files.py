@@ -12,16 +12,16 @@ from typing import Any
 from cluster.errors import BadInput
 from cluster.home import subfolder
 from cluster.settings import nearest
-from tasks.scoring.criteria import CRITERIA, Criterion, custom
-from tasks.scoring.endpoint import Endpoint
-from tasks.scoring.geval import evaluation_steps, geval
+from tasks.scoring.doubt.statistics import mean_interval
 from tasks.scoring.judge import JudgeSettings
-from tasks.scoring.judge_client import EndpointJudge
-from tasks.scoring.qag import PARTS, qag
-from tasks.scoring.reply_store import ReplyStore
-from tasks.scoring.rows import Row, Score, constant_rows, read_rows
-from tasks.scoring.statistics import mean_interval
-from tasks.scoring.verdicts import Judge
+from tasks.scoring.judging.client import EndpointJudge
+from tasks.scoring.judging.criteria import CRITERIA, Criterion, custom
+from tasks.scoring.judging.endpoint import Endpoint
+from tasks.scoring.judging.geval import evaluation_steps, geval
+from tasks.scoring.judging.qag import PARTS, qag
+from tasks.scoring.judging.reply_store import ReplyStore
+from tasks.scoring.judging.rows import Row, Score, constant_rows, read_rows
+from tasks.scoring.judging.verdicts import Judge
 
 PART_OF_METRIC = {"qag": "coverage", "summary": "min"}
 METRICS = ("geval", *PART_OF_METRIC)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from cluster.errors import BadInput
-from tasks.scoring.meteor import TOKEN, meteor, meteor_tokens, tokens
-from tasks.scoring.overlap import METRICS, score, score_file
-from tasks.scoring.stemmer import stems
+from tasks.scoring.overlap.meteor import TOKEN, meteor, meteor_tokens, tokens
+from tasks.scoring.overlap.scores import METRICS, score, score_file
+from tasks.scoring.overlap.stemmer import stems
 
 
 def write(path: Path, *rows: Any) -> Path:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from cluster.errors import BadInput
-from tasks.scoring.endpoint import Endpoint, check_url
-from tasks.scoring.gate import retry_after
-from tasks.scoring.judge_client import EndpointJudge
-from tasks.scoring.reply_store import ReplyStore
-from tasks.scoring.verdicts import Distribution, Question, Unscored, Verdict
+from tasks.scoring.judging.client import EndpointJudge
+from tasks.scoring.judging.endpoint import Endpoint, check_url
+from tasks.scoring.judging.gate import retry_after
+from tasks.scoring.judging.reply_store import ReplyStore
+from tasks.scoring.judging.verdicts import Distribution, Question, Unscored, Verdict
 
 SCALE = ("1", "2", "3", "4", "5")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from cluster.errors import BadInput
 from cluster.settings import nearest
-from tasks.scoring import meteor, rouge
+from tasks.scoring.overlap import meteor, rouge
 
 Value = float | dict[str, float]
 Column = tuple[Value, list[Value], str]

@@ -1,0 +1,1 @@
+"""How far a score can be believed: intervals, significance, agreement, reliability, audits."""

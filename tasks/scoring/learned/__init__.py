@@ -1,0 +1,1 @@
+"""Scores by trained models: embeddings compared, and metrics fitted to human ratings."""

@@ -1,0 +1,1 @@
+"""Overlap of predictions with references: BLEU, chrF, ROUGE, METEOR."""
