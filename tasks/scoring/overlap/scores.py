@@ -66,12 +66,12 @@ def score(
     references: Sequence[Sequence[str]],
     metrics: Sequence[str],
     stem: bool = False,
-    multi_reference: rouge.MultiReference = "max",
+    formula: rouge.Formula = "best",
 ) -> dict[str, Any]:
     """`{"corpus": {metric: value}, "rows": [{metric: value}], "signatures": {metric: text}}`.
 
     A value is a float, or `{precision, recall, fmeasure}` for ROUGE. `corpus` is the corpus score
-    of BLEU and chrF and the mean over rows of the others. `stem` and `multi_reference` are ROUGE's.
+    of BLEU and chrF and the mean over rows of the others. `stem` and `formula` are ROUGE's.
     Raises BadInput for an unknown metric or a row without references.
     """
     _check_metrics(metrics)
@@ -82,7 +82,7 @@ def score(
         )
     columns: dict[str, Column] = {}
     if wanted := [m for m in metrics if m in rouge.METRICS]:
-        columns |= _rouge(predictions, references, wanted, stem, multi_reference)
+        columns |= _rouge(predictions, references, wanted, stem, formula)
     for metric in metrics:
         if metric in OTHERS:
             columns[metric] = OTHERS[metric](predictions, references)
@@ -98,20 +98,20 @@ def _rouge(
     references: Sequence[Sequence[str]],
     metrics: Sequence[str],
     stem: bool,
-    multi_reference: rouge.MultiReference,
+    formula: rouge.Formula,
 ) -> dict[str, Column]:
-    rows = rouge.rouge(predictions, references, metrics, stem, multi_reference)
+    rows = rouge.rouge(predictions, references, metrics, stem, formula)
     columns: dict[str, Column] = {}
     for metric in metrics:
         values = [row[metric] for row in rows]
         mean = {part: _mean([v[part] for v in values]) for part in values[0]}
-        columns[metric] = (mean, [*values], rouge.signature(metric, stem, multi_reference))
+        columns[metric] = (mean, [*values], rouge.signature(metric, stem, formula))
     return columns
 
 
 def _meteor(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> Column:
     values = meteor.meteor(predictions, references)
-    return _mean(values), [*values], meteor.SIGNATURE
+    return _mean(values), [*values], meteor.signature()
 
 
 def _bleu(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> Column:
