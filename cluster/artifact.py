@@ -120,11 +120,13 @@ class Artifact:
 
 
 def parents(manifest: Manifest) -> list[str]:
-    """The fingerprints of an artifact's direct inputs."""
+    """The fingerprints of an artifact's direct inputs, and of earlier artifacts that its settings
+    name under `against`: it was made from them too.
+    """
     flat: list[str] = []
     for value in manifest.inputs.values():
         flat.extend([value] if isinstance(value, str) else value)
-    return flat
+    return [*flat, *manifest.settings.get("settings", {}).get("against", ())]
 
 
 def faults(artifact: Artifact) -> list[str]:

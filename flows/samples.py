@@ -27,9 +27,20 @@ def show_inspection(out: Output, stages: list[dict[str, Any]]) -> None:
             out.say(f"  {rule}: {count:,} lines taken out of kept rows")
         for group in stage["removed"]:
             out.say(f"  {escape(group['reason'])}: {group['rows']:,} rows removed")
+        if stage["lines"]:
+            lines, documents = stage["lines"]["lines"], stage["lines"]["documents"]
+            out.say(f"  {lines:,} lines of {documents:,} documents cut: an earlier one has them")
         if stage["removed"]:
             pairs = side_by_side(stage)
             out.table(("removed", "kept"), ((_cell(a), _cell(b)) for a, b in pairs))
+        if stage["alike"]:
+            alike = ((_cell(_side(p, "a")), _cell(_side(p, "b"))) for p in stage["alike"])
+            out.table(("document", "nearly the same"), alike)
+
+
+def _side(pair: dict[str, Any], side: str) -> dict[str, Any]:
+    """One document of a pair of near duplicates as a sample."""
+    return {"origin": f"{pair[side]}, Jaccard {pair['jaccard']}", "text": pair[f"text_{side}"]}
 
 
 def _cell(sample: dict[str, Any] | None) -> str:

@@ -107,7 +107,7 @@ class RedactSettings(Settings):
         }
 
 
-@stage(version=2)
+@stage(version=3)
 def redact(text: Artifact, settings: RedactSettings, draft: Draft) -> None:
     """Replace every instance of the kinds; all rows stay, in order.
 

@@ -14,7 +14,8 @@ def funnel(artifacts: Sequence[Artifact], per_reason: int = SAMPLES_PER_REASON) 
     """Of each stage with a ledger: rows in and out, rejects by reason, most frequent first, samples
     of them, `per_reason` of each, and of what was kept.
 
-    `left` is the share of the rows that entered the first of the stages a row went through.
+    `left` is the share of the rows that entered the first of the stages a row went through; `alike`
+    are pairs of near duplicates, `lines` what became of lines that several documents have.
     """
     rows: list[View] = []
     entered: dict[str, int] = {}
@@ -37,6 +38,8 @@ def funnel(artifacts: Sequence[Artifact], per_reason: int = SAMPLES_PER_REASON) 
                 "removed": removed,
                 "kept": _shown(facts.get("kept", [])),
                 "lines_removed": facts.get("lines_removed", {}),
+                "alike": facts.get("near", {}).get("examples", []),
+                "lines": facts.get("lines", {}),
             }
         )
     return rows

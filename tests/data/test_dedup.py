@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from cluster.artifact import Artifact
+from cluster.artifact import Artifact, parents
 from cluster.errors import BadInput
 from cluster.stage import build, specify
 from tasks.data.dedup import DedupSettings, dedup
@@ -284,6 +284,13 @@ def test_new_text_against_an_earlier_artifact_is_as_both_together(run, text_arti
     assert len(kept) == both.manifest.rows
     removed = {a["name"]: a["removed"] for a in third.manifest.facts["against"]}
     assert set(removed) == {first.name, second.name} and sum(removed.values()) > 0
+
+
+def test_what_was_deduplicated_against_is_a_parent(run, store, text_artifact):
+    first = run(text_artifact(["one", "two"], "a.jsonl"))
+    second = run(text_artifact(["two", "three"], "b.jsonl"), against=(first.name,))
+    assert first.fingerprint in parents(second.manifest)
+    assert first.path in [artifact.path for artifact in store.lineage(second)]
 
 
 def test_the_index_is_what_was_sketched_of_the_rows_that_stay(run, text_artifact):

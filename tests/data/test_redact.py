@@ -44,10 +44,15 @@ MASKED = {
     "stop messages to 699 956 915": "stop messages to <PHONE>",
     "930.167.3943 fax, 416 60 039 office": "<PHONE> fax, <PHONE> office",
     "0688 872 49 99 at night": "<PHONE> at night",
+    "Телефон: 81655122150, 8 (816) 781-0586": "Телефон: <PHONE>, <PHONE>",
+    "text 00420 603 212 402, (0141) 496 0654": "text <PHONE>, <PHONE>",
+    "699 956 915 is my cell, mój numer to 786168188": "<PHONE> is my cell, mój numer to <PHONE>",
+    "invoice 0171-2345-6789, arXiv:0704.00123, at 17031 2202 Main Street": None,
     "on Fri, 05/11/2012 - 00:33, T03:05:07.123457-05:00, call(12345678)": None,
     # card
     "card 4111 1111 1111 1111 and 378282246310005": "card <CARD> and <CARD>",
     "4111-1111-1111-1111": "<CARD>",
+    "EAN 4881831651236 is an article": None,
     "4111 1111 1111 1112 and 0.4111111111111111": None,
     # IBAN
     "IBAN GB29 NWBK 6016 1331 9268 19 TODAY": "IBAN <IBAN> TODAY",

@@ -1,12 +1,18 @@
-from cluster.artifact import Ledger
+"""What the report and `--inspect` show of removed, kept and nearly equal documents."""
+
+from pathlib import Path
+
+from cluster.artifact import Artifact, Ledger
 from cluster.store import Spec, Store
 from flows.output import Output
 from flows.samples import inspect, show_inspection
+from tasks.reporting.page import render
 
 
-def filtered(store):
+def filtered(store, **facts):
     spec = Spec("filter", 1, "test", {}, {})
     with store.draft(spec) as draft:
+        draft.facts |= facts
         (draft.path / "data.txt").write_text("x")
         draft.ledger = Ledger(**{"in": 9, "out": 6, "rejects": {"few_words": 1, "too_short": 2}})
         draft.facts["samples"] = {
@@ -38,3 +44,17 @@ def test_removed_samples_stand_beside_kept_ones(tmp_path, capsys, monkeypatch):
 def test_json_is_silent_for_people(tmp_path, capsys):
     show_inspection(Output(as_json=True), inspect(filtered(Store(tmp_path))))
     assert capsys.readouterr().out == ""
+
+
+def test_near_duplicates_and_lines_are_shown_to_people_and_in_the_report(tmp_path, capsys):
+    pair = {"a": "x:1", "b": "x:2", "jaccard": 0.875, "text_a": "one <b>", "text_b": "one two"}
+    lines = {"lines": 1234, "documents": 7, "bytes": 9000, "samples": [{"id": "i", "line": "(c)"}]}
+    record = filtered(Store(tmp_path), near={"examples": [pair]}, lines=lines)
+    show_inspection(Output(as_json=False), inspect(record))
+    printed = capsys.readouterr().out
+    assert "1,234 lines of 7 documents cut" in printed
+    beside = next(line for line in printed.splitlines() if "x:1, Jaccard 0.875" in line)
+    assert "x:2" in beside
+    page = render([Artifact.load(Path(record["stages"][0]["artifact"]))], "mine")
+    assert "<pre>one &lt;b&gt;</pre>" in page and "<pre>one two</pre>" in page
+    assert "1,234 lines" in page and "<code>(c)</code>" in page

@@ -38,7 +38,11 @@ CARD = re.compile(
     r"(?<![0-9])(?:[0-9]{12,19}|[0-9]{4}(?P<s>[ -])[0-9]{4}(?P=s)[0-9]{4}(?P=s)[0-9]{1,4}"
     r"(?:(?P=s)[0-9]{3})?|[0-9]{4}(?P<t>[ -])[0-9]{6}(?P=t)[0-9]{4,5})(?![0-9])"
 )
-CARD_WORD = re.compile(r"\b(?:card|visa|maestro|mastercard|debit|credit|karte|carte|tarjeta)", re.I)
+CARD_WORD = re.compile(
+    r"\b(?:card|visa|maestro|mastercard|debit|credit|karte|carte|tarjeta|cc\b)", re.I
+)
+# Article numbers have 12 or 13 digits too, and one in ten passes the check.
+ARTICLE = re.compile(r"\b(?:ean|isbn|gtin|upc|barcode)\W{0,3}\Z", re.I)
 CARD_REACH = 48
 # What may share a run of numbers with a card: an expiry date, a security code, a house number.
 BESIDE_DIGITS = 10
@@ -62,14 +66,15 @@ def cards(text: str, lo: int, hi: int) -> Iterator[tuple[int, int]]:
 
 
 def _is_card(text: str, start: int, number: str) -> bool:
-    if not luhn(number):
+    before = text[max(0, start - CARD_REACH) : start]
+    if not luhn(number) or ARTICLE.search(before):
         return False
     if any(
         len(number) in lengths and low <= number[: len(low)] <= high
         for low, high, lengths in ISSUERS
     ):
         return True
-    return CARD_WORD.search(text[max(0, start - CARD_REACH) : start]) is not None
+    return CARD_WORD.search(before) is not None
 
 
 def luhn(number: str) -> bool:

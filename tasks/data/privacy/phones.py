@@ -19,28 +19,42 @@ _REGIONS = (
 )
 REGIONS = tuple(_REGIONS.split())
 FEWEST, MOST = 7, 15
-# Announce a telephone whatever the digits look like.
+# Announce a telephone whatever the digits look like: what it is called, to call, my number.
 _STRONG = (
-    "phone phones telephone tel telefon telefono teléfono telefone téléphone telefoon "
+    "phone phones telephone tel tél telefon telefono teléfono telefone téléphone telefoon "
     "telefonnummer puhelin puh tlf phonenumber phone_number mobile mobil mobiltelefon móvil "
     "celular cellulare telemóvel mobiel portable handy rufnummer cell cellphone fax telefax dial "
-    "call calls hotline helpline voicemail whatsapp viber телефон тел моб мобильный факс "
-    "电话 手机 電話 携帯 전화"
+    "call calls hotline helpline voicemail whatsapp viber телефон телефону тел моб мобильный факс "
+    "мобільний τηλέφωνο τηλ κινητό φαξ טלפון נייד פקס 电话 手机 電話 携帯 전화 휴대폰 "
+    "anrufen rufen chiamami chiamare chiamate llámame llámanos llamar appelez appeler ligue ligar "
+    "zadzwoń dzwonić zavolejte volejte soita soittakaa hívjon hívja sunați arayın позвоните "
+    "звоните подзвоніть телефонуйте καλέστε התקשר"
 )
-STRONG = tuple(_STRONG.split())
+_MINE = (
+    "my number,ring me,ring meg,ring mig,ring til,bel mij,bel ons,meine nummer,mon numéro,"
+    "mi número,il mio numero,meu número,mijn nummer,mitt nummer,mit nummer,mój numer,numeroni"
+)
+STRONG = (*_STRONG.split(), *_MINE.split(","))
 # Also said of other numbers: these need digits that look like a telephone's.
 _WEAK = (
     "calling called ring ringing text texting sms reach contact contacted answering answer "
-    "message messages registered dialed dialled number nummer numéro número numero desk office "
-    "work home direct extension kontakt signal telegram"
+    "message messages registered dialed dialled number nummer numéro número numero numer numeroon "
+    "číslo szám număr αριθμός номер номеру numara numarası 番号 号码 번호 מספר desk office "
+    "work home direct extension kontakt contacto contatto signal telegram"
 )
 WEAK = tuple(_WEAK.split())
 # Stand right behind a number.
 _BEHIND = "office fax mobile cell home work phone desk tel direct mob"
-BEHIND = tuple(_BEHIND.split())
+BEHIND = (*_BEHIND.split(), "is my cell", "is my phone", "is my mobile", "is my number")
+# Stand right before numbers that look like a telephone's and are none.
+_NEVER = (
+    "invoice order ticket tracking serial part model doi isbn issn arxiv patent case ref reference "
+    "account acct sku id license licence passport policy"
+)
+NEVER = tuple(_NEVER.split())
 BEFORE_REACH, BEHIND_REACH = 40, 16
 NORTH_AMERICAN = re.compile(
-    r"(?<![0-9])(?:(?:00)?1[ .-])?(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}[ .-])"
+    r"(?<![0-9])(?:(?:00)?1[ .-]|8 (?=\())?(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}[ .-])"
     r"[2-9][0-9]{2}[ .-][0-9]{4}(?![0-9])"
 )
 EXTENSION = re.compile(r" ?(?:x|ext\.? ?|# ?)[0-9]{1,6}(?![0-9A-Za-z])", re.I)
@@ -55,17 +69,28 @@ CENTS = re.compile(r"\.[0-9]{1,2}\Z")
 TIME_BEFORE = re.compile(r"[0-9][:T]\Z")
 SECURITY_NUMBER = re.compile(r"[0-9]{3}-[0-9]{2}-[0-9]{4}")
 TRUNK = re.compile(r"0[0-9]{1,5}(?:(?:\) ?|[ /.-])[0-9]{2,8}){1,4}\Z")
+AREA_CODE = re.compile(r"\(0[1-9][0-9]{1,3}\) ?[0-9]{2,8}(?:[ -][0-9]{2,5}){0,3}\Z")
+ABROAD = re.compile(r"00[1-9][0-9]{0,2}(?:[ ./-][0-9]{2,8}){1,5}\Z")
+DECIMAL = re.compile(r"[0-9]+\.[0-9]+\Z")
+POST_CODE = re.compile(r"[0-9]+(?: [0-9]+)?\Z")
 HOUSE_NUMBER = re.compile(r" [A-Z][a-z]")
 CODE_BEFORE = re.compile(r"(?:[=(\[{*/<>!|&^%]|0[xX])\s?\Z")
 
 
 def _words(words: Iterable[str]) -> str:
-    return "|".join(sorted({re.escape(fold(w).text) for w in words}, key=lambda w: (-len(w), w)))
+    """Any of the words in the plain spelling of each way to write it: `Т` of `Тел` looks Latin."""
+    cased = {fold(c).text for w in words for c in (w, w.capitalize(), w.upper())}
+    return "|".join(map(re.escape, sorted(cased, key=lambda w: (-len(w), w))))
 
 
 # A word followed by "(", "_" or "." and a letter is a name in a program.
 STRONG_WORD = re.compile(rf"(?<![A-Za-z0-9])(?:{_words(STRONG)})(?![A-Za-z(]|\.[A-Za-z])", re.I)
 WEAK_WORD = re.compile(rf"(?<![A-Za-z0-9_])(?:{_words(WEAK)})(?![A-Za-z(_]|\.[A-Za-z])", re.I)
+NEVER_WORD = re.compile(
+    rf"(?<![A-Za-z0-9])(?:{_words(NEVER)})(?:[ .]{{1,2}}(?:number|no|nr)(?: is)?)?"
+    r"[\s:#.(-]{0,3}\Z",
+    re.I,
+)
 BEHIND_WORD = re.compile(rf"[\s,:;()-]{{1,3}}(?:{_words(BEHIND)})(?![A-Za-z(_])", re.I)
 
 
@@ -147,12 +172,12 @@ def _by_context(
     strong = STRONG_WORD.search(before) or BEHIND_WORD.match(text, end, end + BEHIND_REACH)
     if strong:
         said = not SECURITY_NUMBER.fullmatch(number)
-    elif HOUSE_NUMBER.match(text, end):
+    elif NEVER_WORD.search(before) or _is_before_street(text, number, end):
         said = False
-    elif WEAK_WORD.search(before):
-        said = _looks_dialled(number, digits, regions)
     else:
-        said = bool(TRUNK.match(number)) and len(digits) >= 9 and _is_national(digits, regions)
+        said = _is_written_out(text[first:end], digits, regions) or (
+            WEAK_WORD.search(before) is not None and _looks_dialled(number, digits, regions)
+        )
     if said:
         yield first, end
 
@@ -170,6 +195,35 @@ def _looks_dialled(number: str, digits: str, regions: tuple[str, ...]) -> bool:
     return (
         len(groups) <= 5 and min(map(len, groups)) >= 2 and not mixed and not CENTS.search(number)
     )
+
+
+def _is_before_street(text: str, number: str, end: int) -> bool:
+    """Whether this may be a house number, perhaps after a post code: `17031 2202 Main Street`."""
+    return HOUSE_NUMBER.match(text, end) is not None and POST_CODE.match(number) is not None
+
+
+def _is_written_out(number: str, digits: str, regions: tuple[str, ...]) -> bool:
+    """Whether the form alone tells: an area code in brackets, 00 and a country, or a trunk 0 and a
+    number of the plan. Two groups with a point are a decimal number.
+    """
+    if len(digits) < 9 or DECIMAL.match(number):
+        return False
+    if AREA_CODE.match(number):
+        return True
+    if ABROAD.match(number):
+        return _is_planned(digits[2:])
+    return bool(TRUNK.match(number)) and _is_national(digits, regions)
+
+
+@lru_cache(maxsize=65536)
+def _is_planned(digits: str) -> bool:
+    """Whether a country's numbering plan has this number, which begins with the country's code."""
+    import phonenumbers
+
+    try:
+        return phonenumbers.is_valid_number(phonenumbers.parse(f"+{digits}"))
+    except phonenumbers.NumberParseException:
+        return False
 
 
 @lru_cache(maxsize=65536)
