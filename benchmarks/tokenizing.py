@@ -85,6 +85,8 @@ def sharding(texts: list[str], settings: TokenizerSettings, size: float, folder:
         "tokenizer": tokenizer,
         "settings": ShardSettings(heldout_share=0.5),
     }
+    few = build(write_text, store, texts=texts[:100])
+    build(shards, store, text=few, **arguments)
     ours = timed("headrace", size, lambda: build(shards, store, text=text, **arguments))
     peer = timed("tiktoken", size, lambda: tiktoken_loop(text, encoder, folder / "peer.bin"))
     library = timed("tokenizers", size, lambda: library_loop(text, encoder))

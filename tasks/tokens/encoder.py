@@ -10,10 +10,13 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cluster.artifact import Artifact, difference, record
 from cluster.errors import BadInput
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FILE = "tokenizer.json"
 SPECIALS = ("<|endoftext|>", "<|pad|>", "<|user|>", "<|assistant|>")
@@ -98,19 +101,24 @@ class Encoder:
         """The exact bytes of some ids, wherever the sequence was cut; special tokens have none."""
         return b"".join(map(self._bytes.__getitem__, ids))
 
-    def longest(self, count: int) -> list[str]:
-        """The tokens that stand for most bytes, as text."""
-        order = sorted(range(len(self._bytes)), key=lambda index: (-len(self._bytes[index]), index))
-        return [self.decode([index]) for index in order[:count]]
+    def longest(self, count: int, among: "np.ndarray | None" = None) -> list[int]:
+        """The tokens that stand for most bytes, of all or `among` some ids in order."""
+        import numpy as np
+
+        lengths = np.array([len(raw) for raw in self._bytes])
+        ids = np.arange(len(lengths)) if among is None else among
+        found: list[int] = ids[np.argsort(-lengths[ids], kind="stable")[:count]].tolist()
+        return found
 
     @cached_property
     def _bytes(self) -> list[bytes]:
-        byte_of = {character: byte for byte, character in enumerate(byte_characters())}
+        byte_of = {ord(character): byte for byte, character in enumerate(byte_characters())}
         vocabulary: dict[str, int] = self._tokenizer.get_vocab()
         table = [b""] * (max(vocabulary.values()) + 1)
+        special = self.special_ids
         for token, index in vocabulary.items():
-            if index not in self.special_ids:
-                table[index] = bytes(byte_of[character] for character in token)
+            if index not in special:
+                table[index] = token.translate(byte_of).encode("latin-1")
         return table
 
 

@@ -20,9 +20,9 @@ from tasks.tokens.encoder import Encoder
 from tasks.tokens.native import encode_batch, native
 from tasks.tokens.shard_writer import narrow, token_dtype
 from tasks.tokens.shards import heldout
+from tasks.tokens.tallies import tally_words
 
 COLUMNS = ["id", "text", "source"]
-SPACE = np.isin(np.arange(256), list(b" \t\n\v\f\r"))
 
 
 class Block(NamedTuple):
@@ -51,7 +51,7 @@ def encode_block(
         ends = np.flatnonzero(ids == encoder.eod)
         tokens.append(narrow(ids, encoder.vocab_size))
         documents.append(_describe(filled, np.diff(ends, prepend=-1), heldout_share))
-        about["words"] += _words(texts)
+        about["words"] += int(tally_words(*text_buffer(texts)))
     np.save(folder / "tokens.npy", np.concatenate(tokens))
     with pa.ipc.new_file(str(folder / "documents.arrow"), SCHEMA) as file:
         for rows in documents:
@@ -85,12 +85,3 @@ def _describe(batch: pa.RecordBatch, lengths: np.ndarray, heldout_share: float) 
     columns = [batch.column("id"), batch.column("source"), np.diff(offsets), lengths, held]
     arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
     return pa.record_batch(arrays, schema=SCHEMA)
-
-
-def _words(texts: pa.Array) -> int:
-    """How many words there are: what ASCII white space and the ends of texts part."""
-    data, offsets = text_buffer(texts)
-    space = SPACE[data[offsets[0] : offsets[-1]]]
-    begins = offsets[1:-1] - offsets[0]
-    parted = np.count_nonzero(space[:-1] > space[1:]) + int(not space[0])
-    return int(parted + np.count_nonzero(~space[begins] & ~space[begins - 1]))

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import BadInput
+from tasks.tokens.tallies import tally_ids
 
 DOCUMENTS = pa.schema(
     [
@@ -133,7 +134,7 @@ class ShardWriter:
         path = self.folder / f"{name}-{len(split.shards):05d}.arrow"
         with pa.ipc.new_file(str(path), batch.schema) as file:
             file.write_batch(batch)
-        self.counts += np.bincount(tokens, minlength=len(self.counts))
+        tally_ids(tokens, self.counts)
         split.shards.append(len(tokens))
         split.pending, split.pending_tokens = [], 0
 

@@ -26,6 +26,8 @@ from cluster.store import Draft
 from tasks.tokens.encoder import Encoder, load
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tasks.tokens.shard_writer import ShardWriter
 
 SPLITS = ("train", "heldout")
@@ -131,11 +133,13 @@ def _ledger(documents: int, empty: int) -> Ledger:
 
 
 def _facts(writer: "ShardWriter", encoder: Encoder, words: int) -> dict[str, Any]:
+    import numpy as np
+
     splits = {name: split.facts() for name, split in writer.splits.items()}
     size, tokens = sum(split["bytes"] for split in splits.values()), writer.tokens
-    counts = {index: n for index, n in enumerate(writer.counts.tolist()) if n}
-    lengths = {index: len(encoder.decode_bytes([index])) for index in counts}
-    plain = [index for index in counts if index not in encoder.special_ids]
+    occur, counts = np.flatnonzero(writer.counts), writer.counts
+    plain = np.setdiff1d(occur, list(encoder.special_ids))
+    rarest = plain[np.argsort(counts[plain], kind="stable")[:SHOWN]].tolist()
     return splits | {
         "vocab_size": encoder.vocab_size,
         "dtype": writer.dtype.name,
@@ -143,11 +147,11 @@ def _facts(writer: "ShardWriter", encoder: Encoder, words: int) -> dict[str, Any
         "tokenizer_sha256": encoder.sha256,
         "bytes_per_token": size / (tokens - writer.documents),
         "fertility": (tokens - writer.documents) / max(words, 1),
-        "vocabulary_use": len(counts) / encoder.vocab_size,
-        "rarest": _shown(encoder, counts, sorted(plain, key=lambda i: (counts[i], i))),
-        "longest": _shown(encoder, counts, sorted(plain, key=lambda i: (-lengths[i], i))),
+        "vocabulary_use": len(occur) / encoder.vocab_size,
+        "rarest": _shown(encoder, counts, rarest),
+        "longest": _shown(encoder, counts, encoder.longest(SHOWN, plain)),
     }
 
 
-def _shown(encoder: Encoder, counts: dict[int, int], ids: list[int]) -> list[list[Any]]:
-    return [[encoder.decode([index]), counts[index]] for index in ids[:SHOWN]]
+def _shown(encoder: Encoder, counts: "np.ndarray", ids: list[int]) -> list[list[Any]]:
+    return [[encoder.decode([index]), int(counts[index])] for index in ids]

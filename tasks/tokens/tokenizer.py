@@ -106,7 +106,7 @@ def train_tokenizer(text: Artifact, settings: TokenizerSettings, draft: Draft) -
         "kind": settings.kind,
         "vocab_size": encoder.vocab_size,
         "trained_by": "headrace" if native else "tokenizers",
-        "longest": encoder.longest(SHOWN),
+        "longest": [encoder.decode([index]) for index in encoder.longest(SHOWN)],
     }
     draft.facts = about | _measure(encoder, _spread(text, min(1.0, MEASURED_BYTES / total)))
 
