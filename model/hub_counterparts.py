@@ -14,6 +14,7 @@ from model.hub_entries import (
     FALCON_KV_HEADS,
     FALCON_RESIDUAL,
     LATENT,
+    MASKED_LM_TIED,
     ROBERTA_POSITIONS,
     T5_TIED,
     YARN_SCALE,
@@ -201,7 +202,7 @@ BERT = Counterpart(
         "segments": key("type_vocab_size", missing=2),
         "head_transform": encoder_class("BertModel", "BertForMaskedLM"),
         "pooler": key("add_pooling_layer", missing=lambda file: not masked_lm(file)),
-        "tie_embeddings": key("tie_word_embeddings", missing=True),
+        "tie_embeddings": MASKED_LM_TIED,
         "dropout": key(
             "hidden_dropout_prob", spread=("attention_probs_dropout_prob",), missing=0.1
         ),

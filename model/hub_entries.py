@@ -215,6 +215,12 @@ def masked_lm(file: File) -> bool:
     return str(file.get("architectures")).endswith(("MaskedLM']", "PreTraining']"))
 
 
+MASKED_LM_TIED = Entry(
+    lambda tied, config: {"tie_word_embeddings": tied},
+    lambda file: not masked_lm(file) or file.get("tie_word_embeddings", True),
+)
+"""A class without the head has no place for a matrix of its own."""
+
 ROBERTA_POSITIONS = {
     "context": Entry(
         lambda context, config: {"max_position_embeddings": context + config.position_offset},

@@ -49,7 +49,7 @@ DEEPSEEK = replace(
         groups=4, active_groups=2, balance_loss=1e-4, balance_bias=1e-3,
     ),
 )  # fmt: skip
-BERT = from_depth(2, **SIZES, family="encoder")
+BERT = replace(from_depth(2, **SIZES, family="encoder"), tie_embeddings=True)
 ROBERTA = replace(BERT, position_offset=2, segments=1, norm_epsilon=1e-5)
 T5 = from_depth(2, **SIZES, family="encoder_decoder")
 T5_TIED = replace(T5, activation="relu", tie_embeddings=True, logit_scale=32**-0.5)
@@ -127,6 +127,7 @@ OWN = {
     "segments": replace(BART, segments=2),
     "relative_buckets": replace(BART, relative_buckets=16),
     "qk_norm": replace(BERT, qk_norm=True),
+    "tie_embeddings": replace(BERT, head_transform=False, **UNTIED),
 }
 
 

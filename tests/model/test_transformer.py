@@ -41,7 +41,10 @@ VARIANTS = {
         ),
     ),
 }  # fmt: skip
-BERT = from_depth(2, vocab_size=61, context=24, width=32, heads=4, family="encoder")
+BERT = replace(
+    from_depth(2, vocab_size=61, context=24, width=32, heads=4, family="encoder"),
+    tie_embeddings=True,
+)
 ENCODERS = {
     "bert": BERT,
     "roberta": replace(BERT, position_offset=2, segments=1, pooler=False),
