@@ -1,7 +1,7 @@
 """fit, score, judge, agree: measuring as tools of their own, on anybody's files."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -39,22 +39,47 @@ def score(
     file: Annotated[Path, typer.Argument(help='JSON lines {"prediction","references":[..]}')],
     metrics: Annotated[str, typer.Option(help="comma-separated names")] = "bleu,rouge1,rougeL",
     stem: Annotated[bool, typer.Option("--stem", help="compare word stems in ROUGE")] = False,
+    formula: Annotated[
+        Literal["best", "A", "B"], typer.Option(help="of ROUGE with several references")
+    ] = "best",
+    script: Annotated[
+        Literal["unicode", "ascii"], typer.Option(help="whose letters make ROUGE's words")
+    ] = "unicode",
+    synonyms: Annotated[
+        bool, typer.Option("--synonyms", help="METEOR's WordNet stage, where installed")
+    ] = False,
+    encoder: Annotated[Path | None, typer.Option(help="model folder for bertscore")] = None,
+    layer: Annotated[int | None, typer.Option(min=1, help="of the encoder; default last")] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="LAYER,P,R,F lines that become 0 in bertscore")
+    ] = None,
+    idf: Annotated[bool, typer.Option("--idf", help="rare words weigh more in bertscore")] = False,
+    against: Annotated[
+        Path | None, typer.Option(help="another system's rows: test the difference")
+    ] = None,
     contamination: Annotated[
         Path | None, typer.Option(help="a `decontaminate` artifact: score clean and dirty rows too")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Overlap scores of predictions against references."""
-    from tasks.scoring.overlap.scores import score_file
+    """Scores of predictions against references, with signatures."""
+    from tasks.scoring.overlap.scores import Manner
+    from tasks.scoring.predictions import score_file
 
     with output(as_json) as out:
         names = [name.strip() for name in metrics.split(",")]
-        result = score_file(file, names, stem, contamination)
+        manner = Manner(stem, formula, script, synonyms, encoder, layer, baseline, idf)
+        result = score_file(file, names, manner, contamination, against)
         out.result(result)
         _rows(out, result["corpus"])
         for part in ("clean", "dirty") if contamination else ():
             out.say(f"{part}: {result[part]['rows']} rows")
             _rows(out, result[part]["corpus"])
+        for name, test in result.get("difference", {}).items():
+            low, high = test["interval"]
+            out.say(
+                f"{name}: {test['difference']:+.4f} [{low:+.4f}, {high:+.4f}], p {test['p']:.3f}"
+            )
 
 
 def judge(

@@ -40,7 +40,7 @@ def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draf
     signatures, `empty` answers, `shortened` prompts, and `samples` for the report.
     """
     from tasks.generation import load_model
-    from tasks.scoring.overlap.scores import score
+    from tasks.scoring.overlap.scores import figure, score
     from tasks.tokens.chat import render_prompt
 
     asked = _asked(instruct, settings.rows)
@@ -53,7 +53,7 @@ def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draf
     (draft.path / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     scored = score(texts, [[row["reference"]] for row in rows], METRICS)
     draft.rows = len(rows)
-    draft.metrics = {f"answers_{name}": _figure(v) for name, v in scored["corpus"].items()}
+    draft.metrics = {f"answers_{name}": figure(v) for name, v in scored["corpus"].items()}
     draft.facts = {
         "signatures": scored["signatures"],
         "empty": sum(not text.strip() for text in texts),
@@ -101,10 +101,6 @@ def _row(asked: dict[str, Any], text: str) -> dict[str, Any]:
         "reference": asked["response"],
         "context": asked.get("context"),
     }
-
-
-def _figure(value: Any) -> float:
-    return float(value["fmeasure"] if isinstance(value, dict) else value)
 
 
 def _samples(

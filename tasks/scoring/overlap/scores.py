@@ -1,4 +1,4 @@
-"""Overlap scores of predictions with references: BLEU, chrF, ROUGE, METEOR.
+"""Scores of predictions against references: BLEU, chrF, ROUGE, METEOR, BERTScore.
 
     headrace score FILE.jsonl --metrics bleu,rougeL --json
 
@@ -6,189 +6,198 @@ BLEU and chrF are sacrebleu's, 0-100; the others are ours, 0-1. Every metric car
 all that its value depends on besides the texts.
 """
 
-import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from cluster.errors import BadInput
 from cluster.settings import nearest
 from tasks.scoring.overlap import meteor, rouge
+from tasks.scoring.overlap.tokens import Script
 
 Value = float | dict[str, float]
-Column = tuple[Value, list[Value], str]
-METRICS = ("bleu", *rouge.METRICS, "meteor", "chrf")
+Predictions = Sequence[str]
+References = Sequence[Sequence[str]]
+METRICS = ("bleu", *rouge.METRICS, "meteor", "chrf", "chrf++", "exact", "bertscore")
 
 
-def score_file(
-    path: Path, metrics: Sequence[str], stem: bool = False, contamination: Path | None = None
-) -> dict[str, Any]:
-    """`score` for a JSON-lines file of `{"prediction", "references": [..]}` (or `"reference"`).
+@dataclass(frozen=True)
+class Column:
+    """One metric: its corpus value, the value of each row, its signature."""
 
-    Rows keep their `id`. With `contamination`, what stage `decontaminate` found (its artifact's
-    folder, or `items.jsonl`), `clean` and `dirty` are the scores of the rows whose id is of an item
-    that is not, or is, in the training text. Raises BadInput naming file and line.
+    corpus: Value
+    rows: list[Value]
+    signature: str
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How the metrics that leave a choice are counted.
+
+    `stem`, `formula` and `script` are ROUGE's; `synonyms` adds METEOR's WordNet stage; `encoder`
+    (a model folder), `layer`, `baseline` and `idf` are BERTScore's.
     """
-    _check_metrics(metrics)
-    rows = [_read(path, number, line) for number, line in _lines(path)]
-    if not rows:
-        raise BadInput(f'{path} has no rows; expected lines of {{"prediction", "references"}}')
-    result = score([r["prediction"] for r in rows], [r["references"] for r in rows], metrics, stem)
-    for row, scored in zip(rows, result["rows"], strict=True):
-        if "id" in row:
-            scored["id"] = row["id"]
-    if contamination:
-        dirty = dirty_items(contamination)
-        for name, wanted in (("clean", False), ("dirty", True)):
-            part = [row for row in rows if (str(row.get("id")) in dirty) is wanted]
-            result[name] = {"rows": len(part), "corpus": _corpus(part, metrics, stem)}
-    return result
+
+    stem: bool = False
+    formula: rouge.Formula = "best"
+    script: Script = "unicode"
+    synonyms: bool = False
+    encoder: Path | None = None
+    layer: int | None = None
+    baseline: Path | None = None
+    idf: bool = False
 
 
-def dirty_items(path: Path) -> set[str]:
-    """The ids of evaluation items that stage `decontaminate` found in the training text."""
-    file = path / "items.jsonl" if path.is_dir() else path
-    if not file.is_file():
-        raise BadInput(f"{file} does not exist; `headrace ls` lists `decontaminate` artifacts")
-    items = [json.loads(line) for line in file.read_text().splitlines()]
-    return {item["id"] for item in items if item["dirty"]}
-
-
-def _corpus(rows: list[dict[str, Any]], metrics: Sequence[str], stem: bool) -> dict[str, Any]:
-    if not rows:
-        return {}
-    scores = score([r["prediction"] for r in rows], [r["references"] for r in rows], metrics, stem)
-    return dict(scores["corpus"])
+PLAIN = Manner()
 
 
 def score(
-    predictions: Sequence[str],
-    references: Sequence[Sequence[str]],
+    predictions: Predictions,
+    references: References,
     metrics: Sequence[str],
-    stem: bool = False,
-    formula: rouge.Formula = "best",
+    manner: Manner = PLAIN,
 ) -> dict[str, Any]:
     """`{"corpus": {metric: value}, "rows": [{metric: value}], "signatures": {metric: text}}`.
 
-    A value is a float, or `{precision, recall, fmeasure}` for ROUGE. `corpus` is the corpus score
-    of BLEU and chrF and the mean over rows of the others. `stem` and `formula` are ROUGE's.
+    A value is a float, or `{precision, recall, fmeasure}` for ROUGE and BERTScore. `corpus` is the
+    corpus score of BLEU and chrF and the mean over rows of the others.
     Raises BadInput for an unknown metric or a row without references.
     """
-    _check_metrics(metrics)
+    found = columns(predictions, references, metrics, manner)
+    return {
+        "corpus": {m: found[m].corpus for m in metrics},
+        "rows": [{m: found[m].rows[i] for m in metrics} for i in range(len(predictions))],
+        "signatures": {m: found[m].signature for m in metrics},
+    }
+
+
+def columns(
+    predictions: Predictions,
+    references: References,
+    metrics: Sequence[str],
+    manner: Manner = PLAIN,
+) -> dict[str, Column]:
+    """The same by metric."""
+    check_metrics(metrics, manner)
     if len(predictions) != len(references) or not all(references):
         raise BadInput(
             f"{len(predictions)} predictions, {len(references)} lists of references, "
             f"{sum(not row for row in references)} of them empty; every row needs one or more"
         )
-    columns: dict[str, Column] = {}
+    found: dict[str, Column] = {}
     if wanted := [m for m in metrics if m in rouge.METRICS]:
-        columns |= _rouge(predictions, references, wanted, stem, formula)
+        found |= _rouge(predictions, references, wanted, manner)
     for metric in metrics:
         if metric in OTHERS:
-            columns[metric] = OTHERS[metric](predictions, references)
-    return {
-        "corpus": {m: columns[m][0] for m in metrics},
-        "rows": [{m: columns[m][1][i] for m in metrics} for i in range(len(predictions))],
-        "signatures": {m: columns[m][2] for m in metrics},
-    }
+            found[metric] = OTHERS[metric](predictions, references, manner)
+    return found
+
+
+def check_metrics(metrics: Sequence[str], manner: Manner = PLAIN) -> None:
+    """Raise BadInput for a metric that is unknown or cannot be counted in this manner."""
+    for metric in metrics:
+        if metric not in METRICS:
+            raise BadInput(f"unknown metric '{metric}'; {nearest(metric, METRICS)}")
+    if "bertscore" in metrics and manner.encoder is None:
+        raise BadInput(
+            "bertscore needs an encoder: name a model folder with --encoder, and --layer N; "
+            f"or choose from {', '.join(m for m in METRICS if m != 'bertscore')}"
+        )
+    if not metrics:
+        raise BadInput(f"no metric given; choose from {', '.join(METRICS)}")
+
+
+def figure(value: Value) -> float:
+    """The one number of a value: the F-measure where it has parts."""
+    return float(value["fmeasure"] if isinstance(value, dict) else value)
 
 
 def _rouge(
-    predictions: Sequence[str],
-    references: Sequence[Sequence[str]],
-    metrics: Sequence[str],
-    stem: bool,
-    formula: rouge.Formula,
+    predictions: Predictions, references: References, metrics: Sequence[str], manner: Manner
 ) -> dict[str, Column]:
-    rows = rouge.rouge(predictions, references, metrics, stem, formula)
-    columns: dict[str, Column] = {}
-    for metric in metrics:
-        values = [row[metric] for row in rows]
-        mean = {part: _mean([v[part] for v in values]) for part in values[0]}
-        columns[metric] = (mean, [*values], rouge.signature(metric, stem, formula))
-    return columns
+    stem, formula, script = manner.stem, manner.formula, manner.script
+    rows = rouge.rouge(predictions, references, metrics, stem, formula, script)
+    return {
+        metric: _mean_column(
+            [row[metric] for row in rows], rouge.signature(metric, stem, formula, script)
+        )
+        for metric in metrics
+    }
 
 
-def _meteor(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> Column:
-    values = meteor.meteor(predictions, references)
-    return _mean(values), [*values], meteor.signature()
+def _meteor(predictions: Predictions, references: References, manner: Manner) -> Column:
+    values = meteor.meteor(predictions, references, manner.synonyms)
+    return _mean_column(values, meteor.signature(manner.synonyms))
 
 
-def _bleu(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> Column:
+def _bertscore(predictions: Predictions, references: References, manner: Manner) -> Column:
+    from tasks.scoring.learned.bertscore import BertScore
+
+    assert manner.encoder is not None
+    scorer = BertScore(manner.encoder, manner.layer, manner.baseline, manner.idf)
+    return _mean_column(*scorer.score(predictions, references))
+
+
+def _exact(predictions: Predictions, references: References, manner: Manner) -> Column:
+    """Whether a prediction is one of its references, but for white space at the ends."""
+    rows = zip(predictions, references, strict=True)
+    values = [float(text.strip() in {one.strip() for one in row}) for text, row in rows]
+    return _mean_column(values, "exact|strip:ends|headrace:1")
+
+
+def _bleu(predictions: Predictions, references: References, manner: Manner) -> Column:
     from sacrebleu.metrics import BLEU
 
     # A short sentence has no 4-grams: rows use the effective order, the corpus all four.
-    sentence, corpus = BLEU(effective_order=True), BLEU()
+    return _sacrebleu("bleu", BLEU(), BLEU(effective_order=True), predictions, references)
+
+
+def _chrf(predictions: Predictions, references: References, manner: Manner) -> Column:
+    from sacrebleu.metrics import CHRF
+
+    return _sacrebleu("chrf", CHRF(), CHRF(), predictions, references)
+
+
+def _chrf_words(predictions: Predictions, references: References, manner: Manner) -> Column:
+    from sacrebleu.metrics import CHRF
+
+    return _sacrebleu("chrf++", *(CHRF(word_order=2) for _ in range(2)), predictions, references)
+
+
+def _sacrebleu(
+    name: str, corpus: Any, sentence: Any, predictions: Predictions, references: References
+) -> Column:
     rows: list[Value] = [
         sentence.sentence_score(prediction, list(row)).score
         for prediction, row in zip(predictions, references, strict=True)
     ]
-    total = corpus.corpus_score(list(predictions), _streams(references)).score
-    return total, rows, f"bleu|{corpus.get_signature()}"
+    total = corpus.corpus_score(list(predictions), streams(references)).score
+    return Column(total, rows, f"{name}|{corpus.get_signature()}")
 
 
-def _chrf(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> Column:
-    from sacrebleu.metrics import CHRF
-
-    metric = CHRF()
-    rows: list[Value] = [
-        metric.sentence_score(prediction, list(row)).score
-        for prediction, row in zip(predictions, references, strict=True)
-    ]
-    total = metric.corpus_score(list(predictions), _streams(references)).score
-    return total, rows, f"chrf|{metric.get_signature()}"
-
-
-OTHERS: dict[str, Callable[[Sequence[str], Sequence[Sequence[str]]], Column]] = {
+OTHERS: dict[str, Callable[[Predictions, References, Manner], Column]] = {
     "bleu": _bleu,
     "chrf": _chrf,
+    "chrf++": _chrf_words,
     "meteor": _meteor,
+    "exact": _exact,
+    "bertscore": _bertscore,
 }
 
 
-def _streams(references: Sequence[Sequence[str]]) -> Any:
+def streams(references: References) -> Any:
     """References by their number rather than by row; None where a row has fewer."""
     most = max(len(row) for row in references)
     return [[row[i] if i < len(row) else None for row in references] for i in range(most)]
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _check_metrics(metrics: Sequence[str]) -> None:
-    for metric in metrics:
-        if metric == "bertscore":
-            raise BadInput(
-                "bertscore needs a pretrained encoder, and none is installed or trained here; "
-                f"choose from {', '.join(METRICS)}"
-            )
-        if metric not in METRICS:
-            raise BadInput(f"unknown metric '{metric}'; {nearest(metric, METRICS)}")
-    if not metrics:
-        raise BadInput(f"no metric given; choose from {', '.join(METRICS)}")
-
-
-def _lines(path: Path) -> list[tuple[int, str]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read as UTF-8 text: {error}") from error
-    return [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-
-
-def _read(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise BadInput(f"{path}, line {number} is not JSON: {error}") from error
-    if not isinstance(row, dict) or not isinstance(row.get("prediction"), str):
-        raise BadInput(f"{path}, line {number} has no text in 'prediction'")
-    references = row.get("references", row.get("reference"))
-    references = [references] if isinstance(references, str) else references
-    texts = isinstance(references, list) and all(isinstance(r, str) for r in references)
-    if not texts or not references:
-        raise BadInput(
-            f"{path}, line {number} has no list of texts in 'references' (or text in 'reference')"
-        )
-    return {**row, "references": references}
+def _mean_column(values: Sequence[Any], signature: str) -> Column:
+    """A column whose corpus value is the mean of its rows, part by part."""
+    if isinstance(values[0], dict):
+        mean: Value = {p: float(np.mean([v[p] for v in values])) for p in values[0]}
+    else:
+        mean = float(np.mean(values))
+    return Column(mean, [*values], signature)

@@ -1,0 +1,35 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tasks.scoring.doubt.significance import paired_tests
+
+REFERENCES = [[f"the cat number {i} sat on the red mat"] for i in range(30)]
+GOOD = [row[0] for row in REFERENCES]
+BAD = [f"a dog of {i} runs over blue grass" for i in range(30)]
+
+
+def test_a_clear_difference_is_no_chance() -> None:
+    found = paired_tests((GOOD, BAD), REFERENCES, ["rouge1", "chrf"])
+    assert found["rouge1"]["difference"] == pytest.approx(1 - 1 / 8, abs=0.05)
+    assert found["rouge1"]["p"] < 0.01 and found["chrf"]["p"] < 0.01
+    low, high = found["chrf"]["interval"]
+    assert 0 < low <= found["chrf"]["difference"] <= high
+
+
+def test_a_system_does_not_differ_from_itself() -> None:
+    for test in paired_tests((GOOD, GOOD), REFERENCES, ["rouge1", "bleu"]).values():
+        assert (test["difference"], test["p"]) == (0.0, 1.0)
+
+
+def test_published_systems_differ_in_bleu(eval_data: Path) -> None:
+    path = eval_data / "bleu/wmt17_ende_8systems.json.gz"
+    data = json.loads(gzip.decompress(path.read_bytes()))
+    systems = dict(data["systems"])
+    first = systems["newstest2017.FBK.4870.en-de"][:300]
+    second = systems["newstest2017.online-A.0.en-de"][:300]
+    references = [[text] for text in data["references"][0][:300]]
+    test = paired_tests((first, second), references, ["bleu"])["bleu"]
+    assert test["difference"] > 0 and test["p"] < 0.05
