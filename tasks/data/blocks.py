@@ -49,7 +49,11 @@ def map_text(
 def _sort_file(
     work: Callable[[Iterator[pa.RecordBatch], Sorter], None], path: Path, rows: Sorter
 ) -> None:
-    work(file_batches(path), rows)
+    try:
+        work(file_batches(path), rows)
+    except Exception as error:
+        error.add_note(f"while working on {path}")
+        raise
 
 
 def sort_blocks(

@@ -54,7 +54,11 @@ class FilterSettings(Settings):
         10, gt=0, description="seconds that a function of your own may take for a document"
     )
     max_bad_rate: float = Field(
-        0.01, ge=0, le=1, description="largest share of documents a filter may fail on"
+        0.01,
+        ge=0,
+        le=1,
+        description="largest share of malformed rows, and of documents that a filter may fail on; "
+        "a single such document never fails the run",
     )
 
     @field_validator("limits")
@@ -82,8 +86,8 @@ class FilterSettings(Settings):
 def filter_text(raw: Artifact, settings: FilterSettings, draft: Draft) -> None:
     """Keep the documents that keep every rule.
 
-    Raises BadInput when none is left, or filters fail on more than `max_bad_rate` of them: raise an
-    error, or take longer than they may.
+    Raises BadInput when none is left, or filters fail on more than `max_bad_rate` of them and more
+    than one: raise an error, or take longer than they may.
     """
     from tasks.data.blocks import map_text
     from tasks.data.filtering import learned
@@ -140,7 +144,7 @@ def _filter_block(
 def _check_bad(reasons: Counter[str], total: int, max_bad_rate: float) -> None:
     """Within a block too: a filter that hangs on every document is not waited for."""
     failed = {r: n for r, n in reasons.items() if r == custom.TIMEOUT or r.startswith(custom.ERROR)}
-    if sum(failed.values()) > max_bad_rate * total:
+    if sum(failed.values()) > max(1.0, max_bad_rate * total):
         raise BadInput(
             f"filters failed on {sum(failed.values())} of {total} documents, more than "
             f"max_bad_rate {max_bad_rate:g} allows: {_counts(Counter(failed))}"

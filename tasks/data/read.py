@@ -13,6 +13,7 @@ from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.data.reading import hashes
+from tasks.data.reading.formats import without_login
 from tasks.data.reading.sources import Source, SourceSettings, in_order, resolve
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _describe(source: Source, account: "Account") -> dict[str, Any]:
         licenses.update(note["licenses"])
     return {
         "label": source.label,
-        "path": source.settings.path,
+        "path": without_login(source.settings.path),
         "licenses": dict(licenses.most_common()),
         "rows": licenses.total(),
         "rejected": sum(note["rejected"] for note in notes),

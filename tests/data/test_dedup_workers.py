@@ -2,9 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -81,3 +85,18 @@ def test_a_worker_killed_in_a_step_changes_nothing(store, artifact, step):
     assert run(store, artifact, 2) == expected
     watcher.join(1)
     assert killed
+
+
+def test_the_whole_stage_killed_at_any_file_ends_the_same(store, artifact):
+    """SIGKILL before the first, a middle and a late file; then the same command once more."""
+    expected = run(store, artifact, 1)
+    shutil.rmtree(store.root / "artifacts" / "dedup")
+    command = [sys.executable, str(Path(__file__).with_name("dedup_driver.py")), str(artifact.path)]
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd()), "HEADRACE_HOME": str(store.root)}
+    for last in (1, 12, 20):
+        ended = subprocess.run([*command, str(last)], env=environment, check=False)
+        assert ended.returncode == -signal.SIGKILL
+        assert not list((store.root / "artifacts" / "dedup").glob("[!.]*"))
+    assert len(list(store.root.glob("work/dedup-*/sketches/*.arrow"))) == 8  # not done again
+    resumed = build(dedup, store, text=artifact, settings=DedupSettings(lines=True)).manifest
+    assert (resumed.files, resumed.facts, resumed.ledger) == expected

@@ -182,6 +182,22 @@ def test_a_custom_filter_rejects_and_its_errors_are_counted(store, text_artifact
         build(filter_text, store, raw=artifact, settings=strict)
 
 
+def test_a_filter_that_fails_on_one_document_costs_that_document(store, text_artifact, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("def odd(text):\n    return 1 / ('PROSE' not in text) > 0\n")
+    texts = [PROSE + f"{i} to {i + 1}.\n" for i in range(20)]
+    settings = FilterSettings(custom=(f"{path}:odd",))
+    bad = [*texts[:7], "PROSE " + PROSE, *texts[7:]]
+    out = build(filter_text, store, raw=text_artifact(bad), settings=settings)
+    assert read_table(out)["text"].to_pylist() == texts  # the others as they were
+    assert out.manifest.ledger.rejects == {"error:ZeroDivisionError": 1}
+    (sample,) = out.manifest.facts["samples"]["error:ZeroDivisionError"]
+    assert sample["id"] == "texts.jsonl:8"
+    two = text_artifact([*bad, "PROSE again " + PROSE], "two.jsonl")
+    with pytest.raises(BadInput, match="failed on 2 of 22 documents.*ZeroDivisionError 2"):
+        build(filter_text, store, raw=two, settings=settings)
+
+
 def test_a_changed_custom_filter_is_another_filter(custom):
     path = Path(custom.rpartition(":")[0])
     before = FilterSettings(custom=(custom,)).identity()

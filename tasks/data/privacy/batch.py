@@ -1,6 +1,6 @@
 """Find and replace personal data in batches of Arrow text, without a copy of what stays as it is.
 
-The native pass (scan.py) marks places; a small window around each is decoded, read in its plain
+The native pass (sieve/) marks places; a small window around each is decoded, read in its plain
 spelling, and shown to the exact finders of the kind. What they find is what `pii.find` finds in the
 whole text.
 """
@@ -19,7 +19,8 @@ from tasks.data.privacy.credentials import PEM_CHARS
 from tasks.data.privacy.disguise import fold
 from tasks.data.privacy.phones import phones
 from tasks.data.privacy.pii import FINDERS, Finder
-from tasks.data.privacy.scan import SIEVES, scan
+from tasks.data.privacy.sieve.marks import SIEVES
+from tasks.data.privacy.sieve.scan import scan
 from tasks.data.privacy.spans import Span, settle
 
 # No finder looks further than this from a mark; in other spellings a character takes more bytes.

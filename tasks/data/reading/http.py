@@ -4,30 +4,35 @@ The validators of the last complete copy (`ETag`, `Last-Modified`) lie beside it
 that has not changed is not sent again.
 """
 
+import itertools
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 from cluster.errors import BadInput
 from cluster.files import write_atomically
-from tasks.data.reading.formats import data_suffix
+from tasks.data.reading.formats import data_suffix, without_login
 from tasks.data.reading.remote import Passing
 
 TIMEOUT_S = 60.0
 MAX_REDIRECTS = 5
 WEB_PAGES = (".html", ".htm")
 NOT_MODIFIED, PARTIAL, RANGE_ENDED = 304, 206, 416
+log = logging.getLogger("headrace.read")
 
 
 def fetch(url: str, local: Path) -> None:
     """Copy a URL to a file, or go on with what an attempt before left of it.
 
-    Redirects are followed, but not from https to http. Raises Passing for what another attempt may
-    mend (no connection, status 408, 429 or 5xx, a body cut short), BadInput for any other status
-    and for a web page in place of data.
+    Redirects are followed, as data sets lie on other hosts than their names; such a host is logged,
+    gets no password of the URL, and must keep to https where the URL does. Raises Passing for what
+    another attempt may mend (no connection, status 408, 429 or 5xx, a body cut short), BadInput for
+    any other status and for a web page in place of data.
     """
     import httpx
 
+    shown = without_login(url)
     partial, validators = local.with_name(f".{local.name}.part"), _beside(local)
     known = json.loads(validators.read_text()) if validators.exists() and local.exists() else {}
     begun = _beside(partial)
@@ -40,7 +45,7 @@ def fetch(url: str, local: Path) -> None:
         ):
             if response.status_code == NOT_MODIFIED and known:
                 return
-            _check(url, local, partial, response)
+            _check(shown, local, partial, response)
             found = {
                 k: response.headers[k] for k in ("etag", "last-modified") if k in response.headers
             }
@@ -49,7 +54,7 @@ def fetch(url: str, local: Path) -> None:
                 for chunk in response.iter_raw():
                     file.write(chunk)
     except httpx.TooManyRedirects as error:
-        raise BadInput(f"{url}: {error}") from error
+        raise BadInput(f"{shown}: {error}") from error
     except httpx.TransportError as error:
         raise Passing(f"{type(error).__name__}: {error}") from error
     partial.replace(local)
@@ -83,8 +88,7 @@ def _check(url: str, local: Path, partial: Path, response: Any) -> None:
         raise Passing(f"status {status}")
     if status not in (200, PARTIAL):
         raise BadInput(f"{url} cannot be fetched: status {status} {response.reason_phrase}")
-    if url.startswith("https://") and response.url.scheme != "https":
-        raise BadInput(f"{url} leads to {response.url}, which is not https")
+    _check_way(url, [step.url for step in (*response.history, response)])
     begun = f"bytes {partial.stat().st_size if partial.exists() else 0}-"
     if status == PARTIAL and not response.headers.get("content-range", "").startswith(begun):
         raise BadInput(f"{url}: the server sent another part than was asked for")
@@ -93,3 +97,12 @@ def _check(url: str, local: Path, partial: Path, response: Any) -> None:
             f"{url}: the server sent a web page (content-type {kind}) for {local.name}; "
             "log in, accept its terms or correct the URL"
         )
+
+
+def _check_way(url: str, steps: list[Any]) -> None:
+    """Refuse redirects from https to another scheme; log the hosts that they lead to."""
+    for step, after in itertools.pairwise(steps):
+        if step.scheme == "https" != after.scheme:
+            raise BadInput(f"{url} leads to {after.host}, and not by https")
+        if step.host != after.host:
+            log.warning("%s leads to another host, %s", url, after.host)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from cluster.errors import BadInput, MissingExtra
 from cluster.files import write_atomically
 from cluster.home import subfolder
-from tasks.data.reading.formats import ARCHIVES, MEMBERS
+from tasks.data.reading.formats import ARCHIVES, MEMBERS, without_login
 
 HUB = "hf://"
 HTTP = ("http://", "https://")
@@ -51,7 +51,7 @@ def download(url: str) -> tuple[str, Path]:
 
         name = PurePosixPath(url.split("?")[0].split("#")[0]).name
         folder = subfolder(f"downloads/url-{_short(url)}")
-        repeated(url, lambda: fetch(url, folder / name))
+        repeated(without_login(url), lambda: fetch(url, folder / name))
         return name, folder
     return _label(url), _by_fsspec(url)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import BadInput, MissingExtra
+from tasks.data.reading.http import _check_way
 
 DATA = b'{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n'
 
@@ -16,6 +17,7 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     asked: list[tuple[str, str | None]] = []
+    authorised: list[str | None] = []
     etag = '"v1"'
     failures = 0
 
@@ -28,13 +30,14 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), value)
         if "Content_Length" not in headers:
             self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close")  # said, or the client may ask on it once more
         self.end_headers()
         self.wfile.write(body)
-        self.close_connection = True
 
     def do_GET(self):
         kind, wanted = self.path.strip("/").split(".")[0], self.headers.get("Range")
         Handler.asked.append((self.path, wanted))
+        Handler.authorised.append(self.headers.get("Authorization"))
         first = len(Handler.asked) == 1
         if self.headers.get("If-None-Match") == self.etag:
             return self.answer(304)
@@ -46,6 +49,10 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, b"<html>log in</html>", Content_Type="text/html")
         if kind == "moved":
             return self.answer(301, Location="/good.jsonl")
+        if kind == "elsewhere":
+            return self.answer(
+                302, Location=f"http://localhost:{self.server.server_port}/good.jsonl"
+            )
         if kind == "loop":
             return self.answer(302, Location="/loop.jsonl")
         if kind == "busy" or (kind == "busy-once" and first):
@@ -63,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def url(monkeypatch):
     monkeypatch.setattr("tasks.data.reading.remote.FIRST_WAIT_S", 0.0)
-    Handler.asked, Handler.etag = [], '"v1"'
+    Handler.asked, Handler.authorised, Handler.etag = [], [], '"v1"'
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
@@ -117,6 +124,24 @@ def test_what_lasts_is_an_error_and_leaves_no_file(url, read_path, store, kind):
         read_path(f"{url}/{kind}.jsonl")
     assert len(Handler.asked) == count
     assert not list(store.root.glob(f"downloads/*/{kind}.jsonl"))
+
+
+def test_another_host_is_followed_named_and_told_no_password(url, read_path, caplog):
+    address = url.removeprefix("http://")
+    with caplog.at_level("WARNING", "headrace.read"):
+        artifact = read_path(f"http://me:secret@{address}/elsewhere.jsonl")
+    assert artifact.manifest.rows == 3
+    assert "secret" not in artifact.manifest.model_dump_json() + caplog.text
+    assert "leads to another host, localhost" in caplog.text
+    assert [bool(kind) for kind in Handler.authorised[:2]] == [True, False]
+
+
+def test_no_redirect_leaves_https():
+    import httpx
+
+    steps = [httpx.URL(u) for u in ("https://a/x", "http://b/x", "https://b/x")]
+    with pytest.raises(BadInput, match="https://a/x leads to b, and not by https"):
+        _check_way("https://a/x", steps)
 
 
 def test_a_server_that_is_not_there_is_named(store, read_path, monkeypatch):
