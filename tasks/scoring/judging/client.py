@@ -24,7 +24,8 @@ from tasks.scoring.judging.verdicts import Distribution, Mode, Question, Unscore
 
 ANSWER_TOKENS, TEXT_TOKENS = 16, 400
 TOP_LOGPROBS = 20
-CHARACTERS_PER_TOKEN = 3  # a low guess, for estimating a request's cost before it is sent
+PERHAPS_PAID = ("timeout", "connection", "not_json", "too_large")
+BYTES_PER_TOKEN = 3  # a low guess, for estimating a request's cost before it is sent
 Result = TypeVar("Result")
 Sent = dict[str, Any] | Unscored
 
@@ -46,7 +47,8 @@ class EndpointJudge:
         self.endpoint, self.name, self._store = endpoint, endpoint.model, store
         self.calls, self.reused, self.shortened = 0, 0, 0
         self.tokens: Counter[str] = Counter()
-        self._reserved = 0.0
+        self._reserved, self._lost = 0.0, 0.0  # USD under way, and perhaps spent for nothing
+        self._estimate = 1.0  # real price of a request over its estimate, the highest yet
         self._logprobs = True
         self._refused: Unscored | None = None
         self._under_way: dict[str, asyncio.Future[Sent]] = {}
@@ -58,7 +60,7 @@ class EndpointJudge:
         """USD spent by this run; None where the price is unknown."""
         if self.endpoint.prices is None:
             return None
-        return self._price(self.tokens["prompt_tokens"], self.tokens["completion_tokens"])
+        return self._price(**self.tokens)
 
     def distributions(self, questions: Sequence[Question]) -> list[Verdict]:
         """The answers to all questions, in order."""
@@ -77,26 +79,49 @@ class EndpointJudge:
                 follow_redirects=False,
                 trust_env=proxies,
                 timeout=self.endpoint.deadline,
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
             ) as client:
                 self._client = client
-                self._gate = Gate(self.endpoint.concurrency)
+                # Under a budget the first replies tell what a request really costs.
+                first = None if self.endpoint.budget is None else 1
+                self._gate = Gate(self.endpoint.concurrency, first)
                 return list(await asyncio.gather(*coroutines))
 
         return asyncio.run(all_of_them())
 
     async def _distribution(self, question: Question) -> Verdict:
-        samples, prompt = self.endpoint.samples, question.text()
-        # With several samples the first is drawn like the others, so that it can be one of them.
-        temperature = 1.0 if samples > 1 else 0.0
-        first = await self._reply(prompt, 0, ANSWER_TOKENS, temperature)
+        samples = self.endpoint.samples
+        first, answer = await self._answer(question, 0)
         if isinstance(first, Unscored):
             return first
         if found := read_probabilities(first, question.choices):
             return Distribution(found[0], "logprobs", found[1])
-        rest = await asyncio.gather(
-            *(self._reply(prompt, i, ANSWER_TOKENS, temperature) for i in range(1, samples))
-        )
-        return _frequencies([first, *rest], question.choices)
+        rest = await asyncio.gather(*(self._answer(question, i) for i in range(1, samples)))
+        return _frequencies([answer, *(read for _, read in rest)], question.choices)
+
+    async def _answer(
+        self, question: Question, sample: int
+    ) -> tuple[Reply | Unscored, str | Unscored]:
+        """A reply and the answer it gives; one that gives none is asked for again, as a further
+        sample, a few times. What never comes keeps the first reason.
+        """
+        samples, prompt = self.endpoint.samples, question.text()
+        # With several samples the first is drawn like the others, so that it can be one of them.
+        temperature = 1.0 if samples > 1 else 0.0
+        failed: tuple[Reply | Unscored, Unscored] | None = None
+        for again in range(self.endpoint.repeats + 1):
+            number = sample + again * samples
+            reply = await self._reply(
+                prompt, number, ANSWER_TOKENS, temperature or float(again > 0)
+            )
+            if isinstance(reply, Unscored):
+                return failed or (reply, reply)
+            read = read_choice(reply, question.choices)
+            if isinstance(read, str):
+                return reply, read
+            failed = failed or (reply, read)
+        assert failed is not None
+        return failed
 
     async def _text(self, prompt: str) -> str | Unscored:
         reply = await self._reply(prompt, 0, TEXT_TOKENS, 0.0)
@@ -115,7 +140,7 @@ class EndpointJudge:
                 "messages": [{"role": "user", "content": prompt}],
                 **parameters,
             }
-            reserved = self._price(len(prompt) / CHARACTERS_PER_TOKEN, max_tokens)
+            reserved = self._price(len(prompt.encode()) / BYTES_PER_TOKEN, max_tokens)
             got = await self._once(key, lambda: self._send(body, key, reserved))
             return got if isinstance(got, Unscored) else _reply_of(got)
         self.reused += 1
@@ -145,14 +170,15 @@ class EndpointJudge:
                 self._reserved -= reserved
                 left -= time.monotonic() - started
                 if isinstance(reply, dict):
-                    self._store.answer(key, reply)
-                    self.tokens.update(_usage(reply))
+                    self._book(key, reply, reserved)
                     self._gate.speed_up()
                     return reply
+                if reply.reason in PERHAPS_PAID:
+                    self._lost += reserved * self._estimate
             outcome = reply
             if wait is None:
                 break
-            wait = max(wait, self.endpoint.backoff * 2**attempt)
+            wait = max(min(wait, self.endpoint.patience), self.endpoint.backoff * 2**attempt)
             if wait >= left or attempt == self.endpoint.attempts - 1:
                 break
             left -= wait
@@ -160,6 +186,14 @@ class EndpointJudge:
                 self._gate.slow_down(wait)
             await asyncio.sleep(wait)
         return outcome
+
+    def _book(self, key: str, reply: dict[str, Any], reserved: float) -> None:
+        """Keep a reply, and what it cost."""
+        self._store.answer(key, reply)
+        used = _usage(reply)
+        self.tokens.update(used)
+        if reserved:
+            self._estimate = max(self._estimate, self._price(**used) / reserved)
 
     async def _attempt(
         self, body: dict[str, Any], seconds: float
@@ -209,17 +243,25 @@ class EndpointJudge:
             return Unscored("redirect", f"status {status}; redirects are not followed"), None
         if status != 200:
             return Unscored(f"http_{status}", self._shown(content)), None
-        return _envelope(content), None
+        found = _envelope(content)
+        return found, 0.0 if isinstance(found, Unscored) else None
 
     def _over_budget(self, reserved: float) -> Unscored | None:
         budget = self.endpoint.budget
-        if budget is None or (self.cost or 0.0) + self._reserved + reserved <= budget:
+        if budget is None:
+            return None
+        expected = (self._reserved + reserved) * self._estimate
+        if (self.cost or 0.0) + self._lost + expected <= budget:
             return None
         return Unscored("budget", f"the budget of {budget} USD is used up")
 
-    def _price(self, prompt_tokens: float, completion_tokens: float) -> float:
-        per_million = self.endpoint.prices or (0.0, 0.0)
-        return (prompt_tokens * per_million[0] + completion_tokens * per_million[1]) / 1e6
+    def _price(
+        self, prompt_tokens: float = 0, completion_tokens: float = 0, cached_tokens: float = 0
+    ) -> float:
+        """USD; cached tokens are among the prompt's and cost what they cost, if that is known."""
+        into, out, *cached = self.endpoint.prices or (0.0, 0.0)
+        saved = cached_tokens * (into - cached[0]) if cached else 0.0
+        return (prompt_tokens * into + completion_tokens * out - saved) / 1e6
 
     def _shown(self, content: bytes | None) -> str:
         """The start of an endpoint's message, which may repeat the key it was given."""
@@ -227,15 +269,14 @@ class EndpointJudge:
         return text.replace(self._key, "[key]") if self._key else text
 
 
-def _frequencies(replies: Sequence[Reply | Unscored], choices: Sequence[str]) -> Verdict:
+def _frequencies(read: Sequence[str | Unscored], choices: Sequence[str]) -> Verdict:
     """The share of each answer among the replies that give one; the first failure if none does."""
-    read = [r if isinstance(r, Unscored) else read_choice(r, choices) for r in replies]
     answers = [answer for answer in read if isinstance(answer, str)]
     if not answers:
         return next(answer for answer in read if isinstance(answer, Unscored))
     shares = {choice: answers.count(choice) / len(answers) for choice in choices}
-    mode: Mode = "samples" if len(replies) > 1 else "single"
-    return Distribution(shares, mode, len(answers) / len(replies))
+    mode: Mode = "samples" if len(read) > 1 else "single"
+    return Distribution(shares, mode, len(answers) / len(read))
 
 
 def _envelope(content: bytes) -> dict[str, Any] | Unscored:
@@ -258,7 +299,12 @@ def _envelope(content: bytes) -> dict[str, Any] | Unscored:
 
 
 def _usage(reply: dict[str, Any]) -> dict[str, int]:
-    return {k: v for k, v in reply["usage"].items() if k.endswith("_tokens") and type(v) is int}
+    """Tokens in, out, and cached among those in, as far as the endpoint says."""
+    usage = reply["usage"] if isinstance(reply["usage"], dict) else {}
+    details = usage.get("prompt_tokens_details")
+    found = {name: usage.get(name) for name in ("prompt_tokens", "completion_tokens")}
+    found["cached_tokens"] = details.get("cached_tokens") if isinstance(details, dict) else None
+    return {name: count for name, count in found.items() if type(count) is int and count >= 0}
 
 
 def _reply_of(kept: dict[str, Any]) -> Reply:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from cluster.errors import BadInput
 
 KEYS = ("HEADRACE_JUDGE_API_KEY", "OPENAI_API_KEY")
+SECRET = "HEADRACE_JUDGE_SECRET"  # noqa: S105 (a variable's name)
 
 
 @dataclass(frozen=True)
@@ -15,18 +16,22 @@ class Endpoint:
     """Where the judge is, how to ask it, and how much it may cost.
 
     `samples`: replies per question where it gives no log-probabilities. `deadline`: seconds for one
-    request, retries included. `prices`: USD per million tokens, in and out. `budget`: USD.
+    request, retries included; `patience`: most seconds to wait on a `Retry-After` before trying
+    again. `repeats`: how often a reply without an answer is asked for anew. `prices`: USD per
+    million tokens in and out and, if given, of cached tokens in. `budget`: USD.
     """
 
     url: str
     model: str
     samples: int = 1
-    concurrency: int = 4
+    concurrency: int = 16
     deadline: float = 120.0
-    attempts: int = 5
+    attempts: int = 8
     backoff: float = 0.5
+    patience: float = 10.0
+    repeats: int = 3
     max_bytes: int = 1 << 20
-    prices: tuple[float, float] | None = None
+    prices: tuple[float, ...] | None = None
     budget: float | None = None
 
     @property
@@ -39,8 +44,20 @@ class Endpoint:
 
 
 def api_key() -> str | None:
-    """The judge's key, from the environment only."""
-    return next((os.environ[name] for name in KEYS if os.environ.get(name)), None)
+    """The judge's key: from the environment, or the Prefect Secret block that
+    `HEADRACE_JUDGE_SECRET` names. Raises BadInput when that block cannot be read.
+    """
+    if found := next((os.environ[name] for name in KEYS if os.environ.get(name)), None):
+        return found
+    block = os.environ.get(SECRET)
+    if not block:
+        return None
+    from prefect.blocks.system import Secret
+
+    try:
+        return str(Secret.load(block, _sync=True).get())
+    except ValueError as error:
+        raise BadInput(f"{SECRET}={block}: Prefect has no such Secret block ({error})") from error
 
 
 def check_url(url: str, with_key: bool) -> None:

@@ -2,35 +2,37 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 
 class Gate:
-    """At most `most` at once; halved by `slow_down`, which also keeps everyone waiting for a time,
-    and grown back by one per round of successes (additive increase, multiplicative decrease).
+    """At most `most` at once, `first` to begin with; halved by `slow_down`, which also keeps
+    everyone waiting for a time, and grown by one per round of successes (additive increase,
+    multiplicative decrease). Who waits is let in first come, first served.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._limit, self._inside = most, float(most), 0
+    def __init__(self, most: int, first: int | None = None) -> None:
+        self._most, self._limit, self._inside = most, float(first or most), 0
         self._opens = 0.0
-        self._left = asyncio.Condition()
+        self._queue: deque[asyncio.Future[None]] = deque()
 
     async def __aenter__(self) -> None:
-        while True:
-            async with self._left:
-                await self._left.wait_for(lambda: self._inside < max(1, int(self._limit)))
-                pause = self._opens - time.monotonic()
-                if pause <= 0:
-                    self._inside += 1
-                    return
+        if self._inside >= max(1, int(self._limit)) or self._queue:
+            place = asyncio.get_running_loop().create_future()
+            self._queue.append(place)
+            self._let_in()
+            await place
+        else:
+            self._inside += 1
+        while (pause := self._opens - time.monotonic()) > 0:
             await asyncio.sleep(pause)
 
     async def __aexit__(self, *_: object) -> None:
-        async with self._left:
-            self._inside -= 1
-            self._left.notify_all()
+        self._inside -= 1
+        self._let_in()
 
     def slow_down(self, seconds: float) -> None:
         """Halve the number and let nobody in for `seconds`."""
@@ -40,6 +42,14 @@ class Gate:
     def speed_up(self) -> None:
         """Note a success."""
         self._limit = min(float(self._most), self._limit + 1 / self._limit)
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._queue and self._inside < max(1, int(self._limit)):
+            place = self._queue.popleft()
+            if not place.done():
+                self._inside += 1
+                place.set_result(None)
 
 
 def retry_after(headers: Mapping[str, str]) -> float:

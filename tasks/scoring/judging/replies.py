@@ -1,8 +1,10 @@
 """Reading a judge's reply: which of the allowed answers it gives, and with what probabilities.
 
 A reply counts only when it is an allowed answer: alone, behind a label ("Score: 4"), on its own
-first line, or as the one `score` or `answer` of one JSON object, fenced or not. Everything else is
-unscored with the reason why.
+first line, before a remark ("2. Somewhat"), on a labelled line below an analysis, or as the one
+`score` or `answer` of one JSON object, fenced or not. Where whole numbers were asked for, the whole
+part of a rating between them counts ("2.5"), as in published evaluations (Chiang and Lee 2023).
+Everything else is unscored with the reason why.
 """
 
 import json
@@ -19,8 +21,13 @@ Alternatives = Sequence[tuple[str, float]]
 FENCE = re.compile(r"\A```\w*\s*(.*?)\s*```\Z", re.DOTALL)
 JSON_FIELD = re.compile(r'"(?:score|answer)"\s*:\s*"?')
 LABEL = re.compile(r"\s*(?:[-*]\s+)?\**(?:\w[\w ]{0,30}:)?[*\s]*")
-FRACTION = re.compile(r"-?\d+(?:\.\d+)?\s*(?:/|out of)\s*\d+")
+RATING = re.compile(
+    r"^\W*(\w[\w ]{0,30})\W{0,4}:[*\s]*(-?\d+(?:\.\d+)?)(?![\d/])(?! out of)[^\d\n]*$", re.MULTILINE
+)
+REMARK = re.compile(r"(\d+)(?:\.(?!\d)|\)|:|,| [-–(]).+")
+FRACTION = re.compile(r"(-?\d+(?:\.\d+)?)\s*(?:/|out of)\s*(\d+)")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+LAST = re.compile(r"\b\d+\W*\Z")
 NOT_A_NUMBER = re.compile(r"(nan|-?inf(inity)?|null|none|n/a)\b", re.IGNORECASE)
 REFUSAL = re.compile(
     r"\b(sorry|i can(no|')t|unable to|i won't|as an ai|not able to)\b", re.IGNORECASE
@@ -48,7 +55,12 @@ def read_choice(reply: Reply, choices: Sequence[str]) -> str | Unscored:
     value = _json_answer(body) if "{" in body else _first_line(body)
     if isinstance(value, Unscored):
         return value
-    return _match(value, choices) or _reason(value, content, reply.finish_reason)
+    if _several(body):
+        return Unscored("ambiguous", f"several ratings: {body[:80]!r}")
+    found = _match(value, choices)
+    if not found and "{" not in body and not REFUSAL.search(body):
+        found = _labelled(body, choices)
+    return found or _reason(value, content, reply.finish_reason)
 
 
 def read_probabilities(
@@ -136,7 +148,39 @@ def _json_answer(body: str) -> str | Unscored:
 
 def _first_line(body: str) -> str:
     line = body.split("\n", 1)[0]
-    return line[_label_end(line) :].strip().strip("*.`\"'").strip()
+    if remark := REMARK.fullmatch(line):
+        return remark[1]
+    bare = _bare(line[_label_end(line) :])
+    remark = REMARK.fullmatch(bare)
+    return remark[1] if remark else bare
+
+
+def _labelled(body: str, choices: Sequence[str]) -> str | Unscored | None:
+    """The answer behind a label on a line of its own, or the only number, at the end; two different
+    ones are ambiguous.
+    """
+    numbers = NUMBER.findall(body)
+    values = [value for _, value in RATING.findall(body)] or (
+        numbers if len(numbers) == 1 and LAST.search(body) else []
+    )
+    answers = {answer for value in values if (answer := _match(value, choices))}
+    if len(answers) > 1:
+        return Unscored("ambiguous", f"{sorted(answers)} in {body[-80:]!r}")
+    return answers.pop() if answers else None
+
+
+def _several(body: str) -> bool:
+    """Whether one label comes with different ratings ("Response 1: 2", "Response 2: 1")."""
+    found: dict[str, str] = {}
+    for label, value in RATING.findall(body):
+        if found.setdefault(NUMBER.sub("", label).casefold(), value) != value:
+            return True
+    return False
+
+
+def _bare(text: str) -> str:
+    """A text without the punctuation around it."""
+    return text.strip().strip("*.`\"'").strip()
 
 
 def _label_end(line: str) -> int:
@@ -145,14 +189,28 @@ def _label_end(line: str) -> int:
 
 
 def _match(value: str, choices: Sequence[str]) -> str | None:
-    text = value.strip().casefold()
+    text = _numerator(value.strip().casefold(), choices)
     for choice in choices:
         if text == choice:
             return choice
         numbers = NUMBER.fullmatch(text) and NUMBER.fullmatch(choice)
         if numbers and float(text) == float(choice):
             return choice
-    return None
+    return _whole_part(text, choices)
+
+
+def _numerator(text: str, choices: Sequence[str]) -> str:
+    """The 4 of `4/5` and `4 out of 5` on a scale that ends in 5; any other text as it is."""
+    parts = FRACTION.fullmatch(text)
+    return parts[1] if parts and parts[2] == choices[-1] else text
+
+
+def _whole_part(text: str, choices: Sequence[str]) -> str | None:
+    """Of a number between the lowest and highest of whole numbers, the whole part."""
+    if not NUMBER.fullmatch(text) or not all(choice.isdigit() for choice in choices):
+        return None
+    within = float(choices[0]) <= float(text) <= float(choices[-1])
+    return str(int(float(text))) if within else None
 
 
 def _reason(value: str, content: str, finish_reason: str) -> Unscored:

@@ -28,7 +28,7 @@ def question(text: str = "some answer") -> Question:
 
 
 def client(server: Any, folder: Path, **settings: Any) -> EndpointJudge:
-    quick = {"backoff": 0.01, "deadline": 5.0, "attempts": 3, **settings}
+    quick = {"backoff": 0.01, "deadline": 5.0, "attempts": 3, "repeats": 0, **settings}
     endpoint = Endpoint(server.url, "some-model", **quick)
     return EndpointJudge(endpoint, ReplyStore(folder / "replies.sqlite"))
 
@@ -96,10 +96,10 @@ def test_an_endpoint_that_refuses_log_probabilities_is_asked_without(
         (403, {}, b"", "key_refused", 1),
         (404, {}, b"no such model", "http_404", 1),
         (302, {"Location": "http://127.0.0.1:9/"}, b"", "redirect", 1),
-        (200, {}, b"<html>Log in</html>", "not_json", 1),
-        (200, {}, b"", "not_json", 1),
-        (200, {}, b'{"error": "overloaded"}', "not_json", 1),
-        (200, {}, b'{"choices": []}', "not_json", 1),
+        (200, {}, b"<html>Log in</html>", "not_json", 3),
+        (200, {}, b"", "not_json", 3),
+        (200, {}, b'{"error": "overloaded"}', "not_json", 3),
+        (200, {}, b'{"choices": []}', "not_json", 3),
         (200, {}, b"x" * (1 << 21), "too_large", 1),
     ],
 )

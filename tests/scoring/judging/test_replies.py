@@ -3,10 +3,9 @@ import json
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tasks.scoring.doubt.agreement import correlation
+from tasks.scoring.doubt.agreement import agree
 from tasks.scoring.judging.replies import Reply, read_choice, read_probabilities
 from tasks.scoring.judging.verdicts import Unscored
 
@@ -27,6 +26,12 @@ SCALE = ("1", "2", "3", "4", "5")
         ('{"score": 4}', "4"),
         ('```json\n{"reason": "5 facts of 5", "score": 4}\n```', "4"),
         ('My verdict is {"score": "4"}', "4"),
+        ("4.5", "4"),
+        ("4/5", "4"),
+        ("4 out of 5", "4"),
+        ("4. Mostly right.", "4"),
+        ("Analysis: 2 of 3 facts are there.\n\nRating: 4", "4"),
+        ("Rating:\n4\n\nRationale: well said", "4"),
     ],
 )
 def test_an_allowed_answer_is_read(content: str, answer: str) -> None:
@@ -38,10 +43,12 @@ def test_an_allowed_answer_is_read(content: str, answer: str) -> None:
     [
         ("", "no_answer"),
         ("8/10", "fraction"),
-        ("4 out of 5", "fraction"),
+        ("4 out of 10", "fraction"),
         ("11", "out_of_range"),
         ("-1", "out_of_range"),
-        ("3.5", "out_of_range"),
+        ("5.5", "out_of_range"),
+        ("4 or 5", "unparsable"),
+        ("Answer 1: 4\nAnswer 2: 5", "ambiguous"),
         ("NaN", "not_a_number"),
         ('{"score": NaN}', "not_a_number"),
         ('{"score": null}', "not_a_number"),
@@ -120,22 +127,40 @@ def test_without_log_probabilities_there_is_no_distribution() -> None:
     assert read_probabilities(Reply("4"), SCALE) is None
 
 
-def test_published_replies_give_the_published_agreement(eval_data: Path) -> None:
+@pytest.mark.parametrize(
+    ("variant", "aspect", "pearson", "kendall", "spearman"),
+    [
+        ("geval", "naturalness", 0.393, 0.358, 0.412),
+        ("geval", "coherence", 0.468, 0.391, 0.466),
+        ("geval_no_auto_cot", "naturalness", 0.408, 0.331, None),
+        ("geval_no_auto_cot", "coherence", 0.443, 0.404, None),
+        ("rate_explain_auto_cot", "naturalness", 0.554, 0.478, None),
+        ("rate_explain_auto_cot", "coherence", 0.512, 0.428, None),
+    ],
+)
+def test_published_replies_give_the_published_agreement(
+    eval_data: Path,
+    variant: str,
+    aspect: str,
+    pearson: float,
+    kendall: float,
+    spearman: float | None,
+) -> None:
     """360 dialogue responses, 20 stored replies each: the mean of 20 against people."""
     folder = eval_data / "topical_chat"
     items = json.loads(gzip.decompress((folder / "topical_chat_360.json.gz").read_bytes()))
     stored = folder / "chatgpt_0613_n20_naturalness_coherence.jsonl.gz"
     rows = [json.loads(line) for line in gzip.decompress(stored.read_bytes()).splitlines()]
-    scores, humans, unread = [], [], 0
+    scores, humans, dialogues = [], [], []
     for row in rows:
-        if (row["prompt_variant"], row["attribute"]) != ("geval", "coherence"):
+        if (row["prompt_variant"], row["attribute"]) != (variant, aspect):
             continue
         read = [read_choice(Reply(text), ("1", "2", "3")) for text in row["responses"]]
         ratings = [int(rating) for rating in read if isinstance(rating, str)]
-        unread += len(read) - len(ratings)
         scores.append(sum(ratings) / len(ratings))
-        humans.append(items[row["idx"]]["scores"]["coherence"])
-    assert (len(scores), unread) == (359, 5)
-    found = np.array([scores, humans]).T
-    assert correlation("pearson", found) == pytest.approx(0.468, abs=0.002)
-    assert correlation("spearman", found) == pytest.approx(0.466, abs=0.002)
+        humans.append(items[row["idx"]]["scores"][aspect])
+        dialogues.append(items[row["idx"]]["source"])
+    found = agree(scores, humans, dialogues)
+    assert found["pearson"] == pytest.approx(pearson, abs=0.0011)
+    assert found["by_group"]["kendall"] == pytest.approx(kendall, abs=0.0011)
+    assert spearman is None or found["spearman"] == pytest.approx(spearman, abs=0.0011)
