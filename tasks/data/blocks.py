@@ -69,7 +69,7 @@ def sort_blocks(
     whole = Account()
     for folder in make_blocks(draft, items, partial(_sort_item, work), sizes):
         whole.add(Account.model_validate_json((folder / ACCOUNT).read_text()))
-    with _full_disk_named(draft.path):
+    with full_disk_named(draft.path):
         for path in sorted(_folder(draft).glob("[!.]*/*.parquet")):
             (draft.path / path.name).hardlink_to(path)
     return whole
@@ -122,7 +122,7 @@ def _make_block(
         # Ray may start a block again while a worker it has lost is still at it.
         temporary = folder / f".{final.name}-{uuid.uuid4().hex[:8]}"
         try:
-            with _full_disk_named(folder):
+            with full_disk_named(folder):
                 temporary.mkdir()
                 write(number, item, temporary)
                 for path in temporary.iterdir():
@@ -149,7 +149,8 @@ def _publish(temporary: Path, final: Path) -> None:
 
 
 @contextlib.contextmanager
-def _full_disk_named(folder: Path) -> Iterator[None]:
+def full_disk_named(folder: Path) -> Iterator[None]:
+    """Raise BadInput, which names the folder, where writing in it fails for want of space."""
     try:
         yield
     except OSError as error:

@@ -46,7 +46,7 @@ def read_identity(settings: ReadSettings) -> dict[str, Any]:
     }
 
 
-@stage(version=3, identity=read_identity)
+@stage(version=4, identity=read_identity)
 def read(settings: ReadSettings, draft: Draft) -> None:
     """Read all sources into text blocks, sorted by label and content, whatever their order.
 

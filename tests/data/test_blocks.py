@@ -114,9 +114,9 @@ def test_a_killed_run_goes_on_and_ends_the_same(folder, store, small_blocks, mon
 
     taken, original = [], Intake.read
 
-    def counted(self, file, license):
+    def counted(self, file, license, part):
         taken.append(file.name)
-        original(self, file, license)
+        original(self, file, license, part)
 
     monkeypatch.setattr(Intake, "read", counted)
     resumed = build(read, store, settings=settings_for(folder))
@@ -144,8 +144,8 @@ def test_a_full_disk_names_the_folder_and_loses_nothing(folder, store):
 def test_a_changed_source_leaves_no_block_behind(folder, store, small_blocks, monkeypatch):
     original = Intake.read
 
-    def read_then_append(self, file, license):
-        original(self, file, license)
+    def read_then_append(self, file, license, part):
+        original(self, file, license, part)
         if file.name == "3.jsonl":
             with file.path.open("a") as more:
                 more.write('{"text": "later"}\n')

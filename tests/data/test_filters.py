@@ -194,7 +194,7 @@ def test_a_filter_that_fails_on_one_document_costs_that_document(store, text_art
     (sample,) = out.manifest.facts["samples"]["error:ZeroDivisionError"]
     assert sample["id"] == "texts.jsonl:8"
     two = text_artifact([*bad, "PROSE again " + PROSE], "two.jsonl")
-    with pytest.raises(BadInput, match="failed on 2 of 22 documents.*ZeroDivisionError 2"):
+    with pytest.raises(BadInput, match=r"failed on 2 of 22 documents.*ZeroDivisionError 2"):
         build(filter_text, store, raw=two, settings=settings)
 
 

@@ -332,8 +332,8 @@ def test_a_source_that_changes_meanwhile_is_an_error(tmp_path, read_path, monkey
     path.write_bytes(lines(rows(3)))
     original = Intake.read
 
-    def read_then_append(self, file, license):
-        original(self, file, license)
+    def read_then_append(self, file, license, part):
+        original(self, file, license, part)
         path.write_bytes(lines(rows(4)))
 
     monkeypatch.setattr(Intake, "read", read_then_append)

@@ -41,7 +41,8 @@ class Entry:
     """What is read as one file: a file of a source, or a member of an archive.
 
     `name` is its path below the source's root, a member's behind that of its archive; `shown` is
-    what messages call it; `size` is bytes before decompression. Members can only be read forward.
+    what messages call it; `size` is bytes before decompression; `line` is the number of its first
+    line. Members can only be read forward.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Entry:
     size: int
     file: IO[bytes]
     seekable: bool = False
+    line: int = 1
 
     @property
     def format(self) -> str:

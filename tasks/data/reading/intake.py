@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +16,7 @@ from tasks.data.reading.archives import members
 from tasks.data.reading.decompress import Entry
 from tasks.data.reading.formats import is_archive
 from tasks.data.reading.licenses import corpus_licenses
+from tasks.data.reading.parts import Part, Stretch, parts
 from tasks.data.reading.records import is_readable, read_entry
 from tasks.data.reading.rows import Record, found_batch
 from tasks.data.reading.sources import Source, SourceFile, SourceSettings, open_regular
@@ -32,7 +33,7 @@ log = logging.getLogger("headrace.read")
 
 @dataclass(frozen=True)
 class Block:
-    """Files of one source that one worker reads, each with its license.
+    """Files of one source that one worker reads, each with its license; or `part` of a large one.
 
     `native` is for much text: compiled passes take seconds to make or load.
     """
@@ -41,24 +42,34 @@ class Block:
     settings: SourceSettings
     files: tuple[tuple[SourceFile, str | None], ...]
     native: bool = False
+    part: Part | None = None
 
     @property
     def size(self) -> int:
         """Bytes on disk."""
+        if self.part:
+            return self.part.end - self.part.start
         return sum(file.size for file, _ in self.files)
 
 
 def blocks(source: Source, native: bool = False) -> Iterator[Block]:
-    """The files of a source in order, in groups of about 32 MiB; a larger one stays alone."""
+    """The files of a source in order, in groups of about 32 MiB; a larger one stays alone, a very
+    large one is cut into parts.
+    """
     group: list[tuple[SourceFile, str | None]] = []
     size = 0
     for file, license in _licensed(source):
         if group and size + file.size > BLOCK_BYTES:
             yield Block(source.label, source.settings, tuple(group), native)
             group, size = [], 0
-        group.append((file, license))
-        size += file.size
-    yield Block(source.label, source.settings, tuple(group), native)
+        first, *others = parts(file, source.settings)
+        for part in [first, *others] if others else []:
+            yield Block(source.label, source.settings, ((file, license),), native, part)
+        if not others:
+            group.append((file, license))
+            size += file.size
+    if group:
+        yield Block(source.label, source.settings, tuple(group), native)
 
 
 def _licensed(source: Source) -> Iterator[tuple[SourceFile, str | None]]:
@@ -72,7 +83,7 @@ def read_block(block: Block, rows: Sorter) -> None:
     """Read the files of a block; what was found goes into the account's notes."""
     intake = Intake(block, rows)
     for file, license in block.files:
-        intake.read(file, license)
+        intake.read(file, license, block.part)
         file.check_unchanged()
     intake.flush()
     rows.account.notes.append(
@@ -110,13 +121,17 @@ class Intake:
         self._pending: list[tuple[Record, str, str, str | None]] = []
         self._chars = 0
 
-    def read(self, file: SourceFile, license: str | None) -> None:
-        """Take in one file. Raises BadInput when it is damaged or lacks the text field."""
+    def read(self, file: SourceFile, license: str | None, part: Part | None = None) -> None:
+        """Take in a file, or part of it. Raises BadInput when it is damaged or lacks the field."""
         with open_regular(file.path) as raw:
             entry = Entry(file.name, str(file.path), file.size, raw, seekable=True)
-            for part in members(entry) if is_archive(file.name) else iter([entry]):
-                if is_readable(part, self._settings):
-                    self._read(part, _Names(self._label, file.name, part.name), license)
+            if part:
+                raw.seek(part.start)
+                stretch = cast(IO[bytes], Stretch(raw, part.end - part.start))
+                entry = Entry(file.name, str(file.path), file.size, stretch, line=part.line)
+            for member in members(entry) if is_archive(file.name) else iter([entry]):
+                if is_readable(member, self._settings):
+                    self._read(member, _Names(self._label, file.name, member.name), license)
                 else:
                     self.ignored += 1
 

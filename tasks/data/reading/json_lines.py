@@ -27,12 +27,11 @@ from tasks.data.reading.sources import SourceSettings
 BLOCK_BYTES = 4 << 20
 
 
-def line_blocks(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
-    """Blocks of about 4 MiB of whole lines, each with LF, and the number of their first line.
-
-    None stands for one line longer than 64 MiB.
+def line_blocks(chunks: Iterable[bytes], number: int = 1) -> Iterator[tuple[int, bytes | None]]:
+    """Blocks of about 4 MiB of whole lines, each with LF, and the number of their first line, from
+    `number` on. None stands for one line longer than 64 MiB.
     """
-    pending, number, too_long = bytearray(), 1, False
+    pending, too_long = bytearray(), False
     for chunk in chunks:
         if too_long:
             _, end, chunk = chunk.partition(b"\n")
@@ -53,9 +52,9 @@ def line_blocks(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
         yield number, bytes(pending) + b"\n" * (not pending.endswith(b"\n"))
 
 
-def read_lines(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
-    """Numbered lines without their ends, from 1; None stands for one longer than 64 MiB."""
-    for first, block in line_blocks(chunks):
+def read_lines(chunks: Iterable[bytes], number: int = 1) -> Iterator[tuple[int, bytes | None]]:
+    """Numbered lines without their ends; None stands for one longer than 64 MiB."""
+    for first, block in line_blocks(chunks, number):
         if block is None:
             yield first, None
         else:
@@ -64,10 +63,12 @@ def read_lines(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
 
 
 def json_lines(
-    chunks: Iterable[bytes], settings: SourceSettings, native: bool = False
+    chunks: Iterable[bytes], settings: SourceSettings, native: bool = False, number: int = 1
 ) -> Iterator[Found]:
-    """One object per line; blank lines are no rows. `native` takes the compiled pass."""
-    for first, block in line_blocks(chunks):
+    """One object per line; blank lines are no rows. `native` takes the compiled pass, `number` is
+    that of the first line.
+    """
+    for first, block in line_blocks(chunks, number):
         if block is None:
             yield Record(first, reason="line_too_long")
         elif native and "." not in settings.text:

@@ -48,7 +48,7 @@ def read_entry(entry: Entry, settings: SourceSettings, native: bool = False) -> 
         from tasks.data.reading.tables import table_rows
 
         return table_rows(entry, settings, suffix, native)
-    return json_lines(entry.chunks(), settings, native)
+    return json_lines(entry.chunks(), settings, native, entry.line)
 
 
 def whole(entry: Entry) -> bytes | None:
@@ -70,7 +70,7 @@ def _document(entry: Entry) -> Record:
 
 def _lines(entry: Entry) -> Iterator[Found]:
     """A text per line; blank lines are no rows."""
-    for number, line in read_lines(entry.chunks()):
+    for number, line in read_lines(entry.chunks(), entry.line):
         if line is None:
             yield Record(number, reason="line_too_long")
         elif line.removeprefix(BOM).strip():
