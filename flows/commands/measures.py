@@ -84,37 +84,58 @@ def score(
 
 def judge(
     file: Annotated[Path, typer.Argument(help="JSON lines {id, input, prediction, ...}")],
-    judge_url: Annotated[str, typer.Option(help="an OpenAI-compatible endpoint")],
-    judge_model: Annotated[str, typer.Option(help="the judge's name there")],
-    metric: Annotated[str, typer.Option(help="geval, qag or summary")] = "geval",
+    judge_url: Annotated[str | None, typer.Option(help="an OpenAI-compatible endpoint")] = None,
+    judge_model: Annotated[str | None, typer.Option(help="the judge's name there")] = None,
+    metric: Annotated[
+        str, typer.Option(help="geval, qag, summary, selfcheck, prometheus or pairwise")
+    ] = "geval",
     criteria: Annotated[str, typer.Option(help="a shipped name, or a criterion")] = "correctness",
+    variant: Annotated[
+        str, typer.Option(help="selfcheck: prompt, nli, bertscore, ngram; prometheus: relative")
+    ] = "prompt",
     steps: Annotated[Path | None, typer.Option(help="a file, one step a line")] = None,
+    rubric: Annotated[Path | None, typer.Option(help="Prometheus's, as JSON")] = None,
     scale: Annotated[str, typer.Option(help="lowest and highest rating")] = "1-5",
     samples: Annotated[int, typer.Option(min=1, help="replies where p is unknown")] = 1,
+    concurrency: Annotated[int, typer.Option(min=1, help="requests at a time, at most")] = 16,
+    deadline: Annotated[float, typer.Option(min=0.1, help="seconds for one request")] = 120.0,
     prices: Annotated[
-        str | None, typer.Option(metavar="IN,OUT", help="USD per million tokens")
+        str | None, typer.Option(metavar="IN,OUT[,CACHED]", help="USD per million tokens")
     ] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="USD, kept; needs --prices")] = None,
+    encoder: Annotated[Path | None, typer.Option(help="model folder, for bertscore")] = None,
+    layer: Annotated[int | None, typer.Option(min=1, help="of the encoder; default last")] = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
     """Scores by a language model, resumable; a failed reply is unscored, never 0."""
-    from tasks.scoring.judging.files import judge_file
+    from tasks.scoring.judging.endpoint import Endpoint
+    from tasks.scoring.judging.files import Assignment, judge_file
     from tasks.scoring.judging.geval import parse_scale
 
     with output(as_json) as out:
-        result = judge_file(
-            file,
+        work = Assignment(
             metric=metric,
-            url=judge_url,
-            model=judge_model,
             criterion=criteria,
             steps=steps,
             scale=parse_scale(scale),
-            samples=samples,
-            prices=_prices(prices),
-            budget=budget,
+            variant=variant,
+            rubric=rubric,
+            encoder=encoder,
+            layer=layer,
         )
+        endpoint = None
+        if judge_url and judge_model:
+            endpoint = Endpoint(
+                judge_url,
+                judge_model,
+                samples,
+                concurrency=concurrency,
+                deadline=deadline,
+                prices=_prices(prices),
+                budget=budget,
+            )
+        result = judge_file(file, work, endpoint)
         out.result(result)
         _rows(out, {key: value for key, value in result.items() if key != "rows"})
 
@@ -139,13 +160,13 @@ def _rows(out: Output, values: dict[str, Any]) -> None:
     out.table(("key", "value"), values.items())
 
 
-def _prices(text: str | None) -> tuple[float, float] | None:
+def _prices(text: str | None) -> tuple[float, ...] | None:
     if text is None:
         return None
     found = _numbers("--prices", text)
-    if len(found) != 2:
-        raise BadInput(f"--prices {text}: write two numbers, in and out, e.g. 0.5,1.5")
-    return found[0], found[1]
+    if len(found) not in (2, 3):
+        raise BadInput(f"--prices {text}: write two or three numbers, in, out and cached, 0.5,1.5")
+    return found
 
 
 def _numbers(flag: str, text: str) -> tuple[float, ...]:

@@ -113,7 +113,7 @@ class ScriptedJudge:
         self.questions.extend(questions)
         return [self._verdict(question) for question in questions]
 
-    def texts(self, prompts: Sequence[str]) -> list[str | Unscored]:
+    def texts(self, prompts: Sequence[str], sample: int = 0) -> list[str | Unscored]:
         assert self._write
         return [self._write(prompt) for prompt in prompts]
 

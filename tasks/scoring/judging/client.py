@@ -66,9 +66,9 @@ class EndpointJudge:
         """The answers to all questions, in order."""
         return self._run([self._distribution(question) for question in questions])
 
-    def texts(self, prompts: Sequence[str]) -> list[str | Unscored]:
-        """Free text after each prompt."""
-        return self._run([self._text(prompt) for prompt in prompts])
+    def texts(self, prompts: Sequence[str], sample: int = 0) -> list[str | Unscored]:
+        """Free text after each prompt, another one for each `sample`."""
+        return self._run([self._text(prompt, sample) for prompt in prompts])
 
     def _run(self, coroutines: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
         async def all_of_them() -> list[Result]:
@@ -123,8 +123,8 @@ class EndpointJudge:
         assert failed is not None
         return failed
 
-    async def _text(self, prompt: str) -> str | Unscored:
-        reply = await self._reply(prompt, 0, TEXT_TOKENS, 0.0)
+    async def _text(self, prompt: str, sample: int) -> str | Unscored:
+        reply = await self._reply(prompt, sample, TEXT_TOKENS, 1.0 if sample else 0.0)
         return reply if isinstance(reply, Unscored) else reply.content
 
     async def _reply(

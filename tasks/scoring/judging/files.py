@@ -18,13 +18,18 @@ from tasks.scoring.judging.client import EndpointJudge
 from tasks.scoring.judging.criteria import CRITERIA, Criterion, custom
 from tasks.scoring.judging.endpoint import Endpoint
 from tasks.scoring.judging.geval import evaluation_steps, geval
+from tasks.scoring.judging.pairwise import comparison, pairwise
+from tasks.scoring.judging.prometheus import Rubric, absolute, relative
 from tasks.scoring.judging.qag import PARTS, qag
 from tasks.scoring.judging.reply_store import ReplyStore
 from tasks.scoring.judging.rows import Row, Score, constant_rows, read_rows
+from tasks.scoring.judging.selfcheck import VARIANTS as SELFCHECKS
+from tasks.scoring.judging.selfcheck import selfcheck
 from tasks.scoring.judging.verdicts import Judge
 
 PART_OF_METRIC = {"qag": "coverage", "summary": "min"}
-METRICS = ("geval", *PART_OF_METRIC)
+METRICS = ("geval", *PART_OF_METRIC, "selfcheck", "prometheus", "pairwise")
+VARIANTS = {"selfcheck": SELFCHECKS, "prometheus": ("absolute", "relative")}
 ROW_KEYS = ("id", "score", "spread", "mode", "reason")
 
 
@@ -66,53 +71,120 @@ def assess(
     return found
 
 
-def judge_file(
-    path: Path,
-    *,
-    metric: str,
-    url: str,
-    model: str,
-    criterion: str = "correctness",
-    steps: Path | None = None,
-    scale: tuple[int, int] = (1, 5),
-    samples: int = 1,
-    questions: int = 3,
-    prices: tuple[float, float] | None = None,
-    budget: float | None = None,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Assignment:
+    """What `headrace judge` is to do with a file's rows.
+
+    `criterion`: a shipped name, or a criterion in words; `steps`: a file, one step a line;
+    `rubric`: Prometheus's, as JSON; `variant`: SelfCheck's; `encoder` and `layer`: its BERTScore's.
+    """
+
+    metric: str
+    criterion: str = "correctness"
+    steps: Path | None = None
+    scale: tuple[int, int] = (1, 5)
+    questions: int = 3
+    variant: str = "prompt"
+    rubric: Path | None = None
+    encoder: Path | None = None
+    layer: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise BadInput for a metric or variant that there is not."""
+        if self.metric not in METRICS:
+            raise BadInput(f"unknown metric '{self.metric}'; {nearest(self.metric, METRICS)}")
+        known = VARIANTS.get(self.metric, (self.variant,))
+        if self.variant not in known and self.variant != "prompt":
+            raise BadInput(f"unknown variant '{self.variant}'; {nearest(self.variant, known)}")
+
+    @property
+    def local(self) -> bool:
+        """Whether no judge is needed."""
+        return self.metric == "selfcheck" and self.variant in ("ngram", "bertscore")
+
+
+def judge_file(path: Path, work: Assignment, endpoint: Endpoint | None) -> dict[str, Any]:
     """Scores of a JSON-lines file by a judge behind an endpoint; resumable.
 
-    `criterion`: a shipped name, or a criterion in words; `steps`: a file, one step a line.
-    `prices`: USD per million tokens, in and out. Returns `scored`, `unscored` {reason: n}, `mean`,
-    95 % `interval`, `bounds` (the mean were all unscored rows worst or best), `baseline` (the
-    constant answer's mean), `rows`, `calls` (requests sent), `reused` (replies kept from before),
-    `cost`.
-    Raises BadInput for an unusable file, metric, URL or budget.
+    Returns `scored`, `unscored` {reason: n}, `mean`, 95 % `interval`, `bounds` (the mean were all
+    unscored rows worst or best), `baseline` (the constant answer's mean), `random` (that of ratings
+    drawn evenly), `rows`, `calls` (requests sent), `reused` (replies kept from before), `cost`.
+    Raises BadInput for an unusable file or endpoint.
     """
-    if metric not in METRICS:
-        raise BadInput(f"unknown metric '{metric}'; {nearest(metric, METRICS)}")
     rows = read_rows(path)
-    store = ReplyStore(subfolder("judge") / "replies.sqlite")
-    judge = EndpointJudge(Endpoint(url, model, samples, prices=prices, budget=budget), store)
-    found = Assessment()
-    if metric == "geval":
-        chosen = CRITERIA.get(criterion) or custom(criterion)
-        _add_geval(found, judge, rows, chosen, scale, _read_steps(steps))
-        name = f"geval_{chosen.name}"
-    else:
-        _add_qag(found, judge, rows, questions)
-        name, scale = f"qag_{PART_OF_METRIC[metric]}", (0, 1)
+    if endpoint is None and not work.local:
+        raise BadInput(f"{work.metric} needs a judge: give --judge-url and --judge-model")
+    judge = None
+    if endpoint is not None and not work.local:
+        judge = EndpointJudge(endpoint, ReplyStore(subfolder("judge") / "replies.sqlite"))
+    found, name, scale = WORK[work.metric](judge, rows, work, endpoint)
     scores = found.by_criterion()[name]
-    return {
+    result = {
         **summarise(scores, scale),
         "unscored": dict(Counter(s.reason for s in scores if s.reason)),
-        "baseline": found.baselines[name],
+        "baseline": found.baselines.get(name),
+        "random": None if scale is None else sum(scale) / 2,
         "rows": _shown_rows(found, name),
         "steps": found.steps,
-        "calls": judge.calls,
-        "reused": judge.reused,
-        "cost": judge.cost,
+        "calls": judge.calls if judge else 0,
+        "reused": judge.reused if judge else 0,
+        "cost": judge.cost if judge else 0.0,
     }
+    return result | (comparison(rows, scores) if scores[0].metric == "pairwise" else {})
+
+
+Outcome = tuple[Assessment, str, tuple[int, int] | None]
+
+
+def _geval(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
+    found, chosen = Assessment(), CRITERIA.get(work.criterion) or custom(work.criterion)
+    _add_geval(found, judge, rows, chosen, work.scale, _read_steps(work.steps))
+    return found, f"geval_{chosen.name}", work.scale
+
+
+def _qag(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
+    found = Assessment()
+    _add_qag(found, judge, rows, work.questions)
+    return found, f"qag_{PART_OF_METRIC[work.metric]}", (0, 1)
+
+
+def _selfcheck(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
+    encoder = None
+    if work.variant == "bertscore":
+        from tasks.scoring.learned.embeddings import TextEncoder
+
+        if work.encoder is None:
+            raise BadInput("selfcheck by bertscore needs an encoder: --encoder FOLDER")
+        encoder = TextEncoder(work.encoder, work.layer)
+    scores = selfcheck(judge, rows, work.variant, encoder)
+    scale = None if work.variant == "ngram" else (0, 1)
+    return Assessment(scores), f"selfcheck_{work.variant}", scale
+
+
+def _prometheus(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
+    chosen = CRITERIA.get(work.criterion) or custom(work.criterion)
+    rubric = Rubric.read(work.rubric) if work.rubric else Rubric.of(chosen)
+    if work.variant == "relative":
+        return Assessment(relative(judge, rows, rubric)), "prometheus_relative", (0, 1)
+    found = Assessment()
+    constant = absolute(judge, constant_rows(rows), rubric, endpoint.samples)
+    found.add("prometheus_absolute", absolute(judge, rows, rubric, endpoint.samples), constant)
+    return found, "prometheus_absolute", (1, 5)
+
+
+def _pairwise(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
+    chosen = CRITERIA.get(work.criterion) or custom(work.criterion)
+    return Assessment(pairwise(judge, rows, chosen)), f"pairwise_{chosen.name}", (0, 1)
+
+
+WORK: dict[str, Callable[[Any, Sequence[Row], Assignment, Any], Outcome]] = {
+    "geval": _geval,
+    "qag": _qag,
+    "summary": _qag,
+    "selfcheck": _selfcheck,
+    "prometheus": _prometheus,
+    "pairwise": _pairwise,
+}
 
 
 def summarise(scores: Sequence[Score], scale: tuple[int, int] | None = None) -> dict[str, Any]:

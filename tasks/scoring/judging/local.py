@@ -46,7 +46,7 @@ class LocalJudge:
         """The answers to all questions, in order; the same prompt is scored once."""
         return [self._distribution(question) for question in questions]
 
-    def texts(self, prompts: Sequence[str]) -> list[str | Unscored]:
+    def texts(self, prompts: Sequence[str], sample: int = 0) -> list[str | Unscored]:
         """No text: a small model cannot write evaluation steps or questions."""
         return [Unscored("cannot_write", f"{self.name} only chooses") for _ in prompts]
 

@@ -22,7 +22,7 @@ FENCE = re.compile(r"\A```\w*\s*(.*?)\s*```\Z", re.DOTALL)
 JSON_FIELD = re.compile(r'"(?:score|answer)"\s*:\s*"?')
 LABEL = re.compile(r"\s*(?:[-*]\s+)?\**(?:\w[\w ]{0,30}:)?[*\s]*")
 RATING = re.compile(
-    r"^\W*(\w[\w ]{0,30})\W{0,4}:[*\s]*(-?\d+(?:\.\d+)?)(?![\d/])(?! out of)[^\d\n]*$", re.MULTILINE
+    r"^\W*\w[\w ]{0,30}\W{0,4}:[*\s]*(-?\d+(?:\.\d+)?)(?![\d/])(?! out of)[^\d\n]*$", re.MULTILINE
 )
 REMARK = re.compile(r"(\d+)(?:\.(?!\d)|\)|:|,| [-–(]).+")
 FRACTION = re.compile(r"(-?\d+(?:\.\d+)?)\s*(?:/|out of)\s*(\d+)")
@@ -55,8 +55,6 @@ def read_choice(reply: Reply, choices: Sequence[str]) -> str | Unscored:
     value = _json_answer(body) if "{" in body else _first_line(body)
     if isinstance(value, Unscored):
         return value
-    if _several(body):
-        return Unscored("ambiguous", f"several ratings: {body[:80]!r}")
     found = _match(value, choices)
     if not found and "{" not in body and not REFUSAL.search(body):
         found = _labelled(body, choices)
@@ -160,22 +158,12 @@ def _labelled(body: str, choices: Sequence[str]) -> str | Unscored | None:
     ones are ambiguous.
     """
     numbers = NUMBER.findall(body)
-    values = [value for _, value in RATING.findall(body)] or (
-        numbers if len(numbers) == 1 and LAST.search(body) else []
-    )
+    only = numbers if len(numbers) == 1 and LAST.search(body) else []
+    values = RATING.findall(body) or only
     answers = {answer for value in values if (answer := _match(value, choices))}
     if len(answers) > 1:
         return Unscored("ambiguous", f"{sorted(answers)} in {body[-80:]!r}")
     return answers.pop() if answers else None
-
-
-def _several(body: str) -> bool:
-    """Whether one label comes with different ratings ("Response 1: 2", "Response 2: 1")."""
-    found: dict[str, str] = {}
-    for label, value in RATING.findall(body):
-        if found.setdefault(NUMBER.sub("", label).casefold(), value) != value:
-            return True
-    return False
 
 
 def _bare(text: str) -> str:

@@ -10,6 +10,7 @@ from cluster.errors import BadInput
 from tasks.scoring.judging.verdicts import Unscored
 
 CONSTANT_ANSWER = "I do not know."
+TEXTS = ("reference", "context", "other", "system", "other_system")
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,12 @@ class Row:
     prediction: str
     reference: str | None = None
     context: str | None = None
+    other: str | None = None
+    """Another system's answer to the same input, for comparisons."""
+    system: str | None = None
+    other_system: str | None = None
+    samples: tuple[str, ...] = ()
+    """Further answers drawn from the same system, for SelfCheck."""
 
     def material(self, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
         """(label, text) of those of the named fields that the row has; an empty answer is one."""
@@ -42,6 +49,8 @@ class Score:
     mode: str | None = None
     reason: str | None = None
     distribution: dict[str, float] | None = None
+    parts: tuple[float | None, ...] | None = None
+    """The scores it is made of, where it is of several: a sentence's each, say."""
 
     @classmethod
     def missing(cls, row: Row, metric: str, criterion: str, why: Unscored) -> "Score":
@@ -55,7 +64,8 @@ def constant_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a JSON-lines file: `id`, `input`, `prediction`, optional `reference`, `context`.
+    """The rows of a JSON-lines file: `id`, `input`, `prediction`, optional `reference`, `context`,
+    `other` (another system's answer), `system`, `other_system`, `samples` (a list of texts).
 
     A missing id becomes the line number. Raises BadInput naming the line.
     """
@@ -81,13 +91,12 @@ def _row(path: Path, number: int, line: str) -> Row:
     for name in ("input", "prediction"):
         if not isinstance(fields.get(name), str):
             raise BadInput(f"{path}, line {number} has no text in '{name}'")
-    for name in ("reference", "context"):
+    for name in TEXTS:
         if not isinstance(fields.get(name), str | None):
             raise BadInput(f"{path}, line {number}: '{name}' is {fields[name]!r}, expected text")
-    return Row(
-        str(fields.get("id", number)),
-        fields["input"],
-        fields["prediction"],
-        fields.get("reference"),
-        fields.get("context"),
-    )
+    samples = fields.get("samples", [])
+    if not isinstance(samples, list) or not all(isinstance(text, str) for text in samples):
+        raise BadInput(f"{path}, line {number}: 'samples' is {samples!r}, expected a list of texts")
+    optional = {name: fields.get(name) for name in TEXTS}
+    name = str(fields.get("id", number))
+    return Row(name, fields["input"], fields["prediction"], samples=tuple(samples), **optional)

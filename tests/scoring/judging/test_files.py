@@ -7,13 +7,19 @@ from typing import Any
 import pytest
 
 from cluster.errors import BadInput
-from tasks.scoring.judging.files import judge_file
+from tasks.scoring.judging.endpoint import Endpoint
+from tasks.scoring.judging.files import Assignment
+from tasks.scoring.judging.files import judge_file as judge_rows
 from tasks.scoring.judging.rows import CONSTANT_ANSWER
 
 
 def write(path: Path, *rows: Any) -> Path:
     path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
     return path
+
+
+def judge_file(path: Path, url: str, model: str, **work: Any) -> dict[str, Any]:
+    return judge_rows(path, Assignment(**work), Endpoint(url, model, backoff=0.01))
 
 
 @pytest.fixture

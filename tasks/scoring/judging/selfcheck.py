@@ -1,0 +1,164 @@
+"""SelfCheck: what a system states once and never again when asked anew, it probably made up.
+
+Each sentence of a prediction is held against further answers (`samples`) drawn from the same
+system. Scores are 0-1, higher is more likely made up (the n-gram's are in nats, without a bound):
+
+    prompt     a judge is asked whether a sample supports the sentence: yes 0, no 1, neither .5
+    nli        the probability a judge gives to "contradiction" rather than "entailment"
+    bertscore  1 - the F-measure with the most similar sentence of a sample
+    ngram      -log p of the sentence's words under a model of the prediction and its samples
+
+A sentence's score is the mean over samples, a row's the mean over its sentences.
+Source: Manakul et al., SelfCheckGPT: zero-resource black-box hallucination detection for generative
+large language models, 2023, section 5.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tasks.scoring.judging.rows import Row, Score
+from tasks.scoring.judging.verdicts import (
+    NO_REPLY,
+    Distribution,
+    Judge,
+    Question,
+    Unscored,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from tasks.scoring.learned.embeddings import TextEncoder
+
+VARIANTS = ("prompt", "nli", "bertscore", "ngram")
+SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])|\n+")
+WORD = re.compile(r"\w+|[^\w\s]")
+NEITHER = 0.5
+SHORTEST = 3  # words; a sample's shorter sentences are not compared with
+
+
+def selfcheck(
+    judge: Judge | None, rows: Sequence[Row], variant: str, encoder: "TextEncoder | None" = None
+) -> list[Score]:
+    """One score per row, with those of its sentences in `parts`; None there without any reply.
+
+    A row without samples is unscored as `no_samples`. `bertscore` needs the encoder, `prompt` and
+    `nli` the judge.
+    """
+    if variant == "ngram":
+        return [_of_parts(row, variant, ngram_scores(row)) for row in rows]
+    if variant == "bertscore":
+        assert encoder is not None
+        return [_of_parts(row, variant, bertscore_scores(row, encoder)) for row in rows]
+    assert judge is not None
+    ask, read = (_support, support) if variant == "prompt" else (_relation, contradiction)
+    cells = [
+        (i, j, sample)
+        for i, row in enumerate(rows)
+        for j in range(len(sentences(row.prediction)))
+        for sample in row.samples
+    ]
+    split = [sentences(row.prediction) for row in rows]
+    verdicts = judge.distributions([ask(split[i][j], sample) for i, j, sample in cells])
+    found: dict[tuple[int, int], list[float | None]] = {}
+    for (i, j, _), verdict in zip(cells, verdicts, strict=True):
+        found.setdefault((i, j), []).append(read(verdict))
+    return [
+        _of_parts(row, variant, [mean(found.get((i, j), ())) for j in range(len(split[i]))])
+        for i, row in enumerate(rows)
+    ]
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text: split behind a full stop before a capital, and at line ends."""
+    return [part.strip() for part in SENTENCE_END.split(text) if part and part.strip()]
+
+
+def support(verdict: Verdict) -> float | None:
+    """0 where a sample supports the sentence, 1 where not, .5 where the judge says neither; None
+    where its reply never came.
+    """
+    if isinstance(verdict, Distribution):
+        return verdict.probabilities["no"]
+    return None if verdict.reason in NO_REPLY else NEITHER
+
+
+def read_support(reply: str) -> float:
+    """The same of a reply's text: its first word, whole."""
+    first = re.match(r"\W*(yes|no)\b", reply, re.IGNORECASE)
+    return NEITHER if first is None else float(first[1].lower() == "no")
+
+
+def contradiction(verdict: Verdict) -> float | None:
+    """The probability of a contradiction; None where the judge did not answer."""
+    return verdict.probabilities["contradiction"] if isinstance(verdict, Distribution) else None
+
+
+def ngram_scores(row: Row, n: int = 1, most: bool = False) -> list[float | None]:
+    """Mean (or, with `most`, largest) -log p of the n-grams of each sentence, in nats, where p is
+    an n-gram's share of those of the prediction and its samples, padded on the left, not smoothed.
+    """
+    texts = [*sentences(row.prediction), *(s for sample in row.samples for s in sentences(sample))]
+    counts = Counter(gram for text in texts for gram in _ngrams(text, n))
+    total = counts.total()
+    nats = [
+        [-math.log(counts[gram] / total) for gram in _ngrams(text, n)]
+        for text in sentences(row.prediction)
+    ]
+    return [(max(s) if most else sum(s) / len(s)) if s else None for s in nats]
+
+
+def bertscore_scores(row: Row, encoder: "TextEncoder") -> list[float | None]:
+    """1 - the mean over samples of the best F-measure with one of the sample's sentences."""
+    from tasks.scoring.learned.bertscore import match
+
+    stated = sentences(row.prediction)
+    told = [[s for s in sentences(x) if len(WORD.findall(s)) > SHORTEST] for x in row.samples]
+    pairs = [(one, other) for one in stated for sample in told for other in sample]
+    known = dict(zip(pairs, match(encoder, pairs)[:, 2].tolist(), strict=True))
+    return [
+        mean([1 - max(known[one, other] for other in sample) for sample in told if sample])
+        for one in stated
+    ]
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """Of those that are there; None without any."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _ngrams(text: str, n: int) -> list[tuple[str, ...]]:
+    words = ["<s>"] * (n - 1) + WORD.findall(text.lower())
+    return [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+
+
+def _support(sentence: str, sample: str) -> Question:
+    task = "Is the sentence supported by the context? Answer yes or no."
+    material = (("context", " ".join(sample.split())), ("sentence", sentence))
+    return Question(task, task, material, "Answer:", ("yes", "no"))
+
+
+def _relation(sentence: str, sample: str) -> Question:
+    task = "Does the text entail the sentence or contradict it? Answer entailment or contradiction."
+    material = (("text", sample), ("sentence", sentence))
+    return Question(task, task, material, "Answer:", ("entailment", "contradiction"))
+
+
+def _of_parts(row: Row, variant: str, parts: Sequence[float | None]) -> Score:
+    if not row.samples:
+        missing = Unscored("no_samples", "SelfCheck needs further answers in 'samples'")
+        return Score.missing(row, "selfcheck", variant, missing)
+    value = mean(parts)
+    reason = None if value is not None else "no_sentences" if not parts else "no_replies"
+    known = [part for part in parts if part is not None]
+    spread = _deviation(known) if len(known) > 1 else None
+    mode = "local" if variant in ("ngram", "bertscore") else "judge"
+    return Score(row.id, "selfcheck", variant, value, spread, mode, reason, parts=tuple(parts))
+
+
+def _deviation(values: Sequence[float]) -> float:
+    middle = sum(values) / len(values)
+    return math.sqrt(sum((v - middle) ** 2 for v in values) / len(values))

@@ -1,0 +1,150 @@
+"""A replay endpoint that serves stored replies with every fault an endpoint has been seen to have,
+and a judge killed in the middle: the same scores as without, no row lost, nothing paid twice.
+"""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.scoring.doubt.agreement import agree
+from tasks.scoring.judging.client import EndpointJudge
+from tasks.scoring.judging.endpoint import Endpoint
+from tasks.scoring.judging.reply_store import ReplyStore
+from tasks.scoring.judging.verdicts import Distribution, Question, moments
+
+SCALE = ("1", "2", "3")
+FAULTS = (
+    "429", "500", "cut", "html", "two objects", "8/10", "11", "-1", "NaN", "null", "refusal",
+    "an hour", "drip",
+)  # fmt: skip
+
+
+def stored(folder: Path, count: int) -> tuple[dict[str, str], dict[str, float]]:
+    """The first reply and the human rating of each item."""
+    items = json.loads(gzip.decompress((folder / "topical_chat_360.json.gz").read_bytes()))
+    path = folder / "chatgpt_0613_n20_naturalness_coherence.jsonl.gz"
+    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    wanted = [r for r in rows if (r["prompt_variant"], r["attribute"]) == ("geval", "coherence")]
+    replies = {f"item {r['idx']} of all": r["responses"][0] for r in wanted[:count]}
+    humans = {f"item {r['idx']} of all": items[r["idx"]]["scores"]["coherence"] for r in wanted}
+    return replies, humans
+
+
+class Replay:
+    """Serves each stored reply; with `faults`, a different fault before each of them."""
+
+    def __init__(self, replies: dict[str, str], faults: bool, completion: Any, scripted: Any):
+        self.replies, self.faults = replies, faults
+        self.completion, self.scripted = completion, scripted
+        self.asked: Counter[str] = Counter()
+
+    def __call__(self, body: dict[str, Any], call: int) -> Any:
+        prompt = body["messages"][0]["content"]
+        item = next(name for name in self.replies if name in prompt)
+        self.asked[item] += 1
+        if self.faults and self.asked[item] == 1:
+            return self.fault(FAULTS[list(self.replies).index(item) % len(FAULTS)])
+        return self.completion(self.replies[item])
+
+    def fault(self, name: str) -> Any:
+        whole = self.completion("3").body
+        responses = {
+            "429": self.scripted(429, b"", {"Retry-After": "0"}),
+            "an hour": self.scripted(429, b"", {"Retry-After": "3600"}),
+            "500": self.scripted(500, b"oops"),
+            "cut": self.scripted(200, whole[: len(whole) // 2]),
+            "html": self.scripted(200, b"<html>Just a moment...</html>"),
+            "drip": self.scripted(200, whole, drip_seconds=0.001),
+            "two objects": self.completion('{"score": 1} {"score": 3}'),
+            "null": self.completion('{"score": null}'),
+            "NaN": self.completion('{"score": NaN}'),
+            "refusal": self.completion("I'm sorry, but I can't rate people."),
+        }
+        return responses.get(name) or self.completion(name)
+
+
+def question(item: str) -> Question:
+    return Question("Rate it.", "Rate it.", (("answer", item),), "Coherence:", SCALE)
+
+
+def scores(server: Any, path: Path, replies: dict[str, str]) -> dict[str, float]:
+    endpoint = Endpoint(server.url, "m", backoff=0.01, patience=0.2, concurrency=8)
+    judge = EndpointJudge(endpoint, ReplyStore(path))
+    verdicts = judge.distributions([question(item) for item in replies])
+    assert all(isinstance(v, Distribution) for v in verdicts), verdicts
+    return {
+        item: moments(v.probabilities)[0]
+        for item, v in zip(replies, verdicts, strict=True)
+        if isinstance(v, Distribution)
+    }
+
+
+def test_faults_change_nothing_and_lose_nothing(
+    eval_data: Path, tmp_path: Path, endpoint: Any, completion: Any, scripted: Any
+) -> None:
+    replies, humans = stored(eval_data / "topical_chat", 78)
+    tables = []
+    for faults in (False, True):
+        endpoint.script = Replay(replies, faults, completion, scripted)
+        found = scores(endpoint, tmp_path / f"{faults}.sqlite", replies)
+        dripped = {i for n, i in enumerate(replies) if FAULTS[n % len(FAULTS)] == "drip"}
+        kept = [item for item in replies if item not in dripped]  # a slow reply is a reply
+        tables.append(agree([found[i] for i in kept], [humans[i] for i in kept]))
+        assert min(found.values()) >= 1
+    assert tables[0] == tables[1]
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from tests.scoring.judging.test_replay import question
+from tasks.scoring.judging.client import EndpointJudge
+from tasks.scoring.judging.endpoint import Endpoint
+from tasks.scoring.judging.reply_store import ReplyStore
+endpoint = Endpoint(sys.argv[1], "m", concurrency=4)
+judge = EndpointJudge(endpoint, ReplyStore(Path(sys.argv[2])))
+judge.distributions([question(f"item {i} of all") for i in range(200)])
+"""
+
+
+def test_after_a_kill_no_reply_that_arrived_is_asked_for_again(
+    tmp_path: Path, endpoint: Any, completion: Any, scripted: Any
+) -> None:
+    replies = {f"item {i} of all": "2" for i in range(200)}
+    replay = Replay(replies, False, completion, scripted)
+
+    def slowly(body: dict[str, Any], call: int) -> Any:
+        time.sleep(0.02)
+        return replay(body, call)
+
+    endpoint.script = slowly
+    path = tmp_path / "replies.sqlite"
+    command = [sys.executable, "-c", KILLED, endpoint.url, str(path)]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[3], env=dict(os.environ))
+    while sum(replay.asked.values()) < 50:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    arrived = ReplyStore(path).answered()
+    asked = sum(replay.asked.values())
+    found = scores(endpoint, path, replies)
+    assert set(found.values()) == {2.0}
+    assert 40 <= arrived <= asked
+    assert sum(replay.asked.values()) - asked == 200 - arrived
+    assert asked - arrived <= 4  # those that were under way
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEADRACE_JUDGE_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
