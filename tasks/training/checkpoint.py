@@ -14,7 +14,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,20 @@ def save(
         for old in complete(folder)[KEPT:]:
             shutil.rmtree(old)
     return final
+
+
+def graft(source: Path, folder: Path, changes: Mapping[str, Any]) -> None:
+    """Let a training begin with the checkpoint of another: the same state under a job that differs
+    by `changes`. Does nothing where the training has checkpoints of its own already.
+    """
+    if complete(folder):
+        return
+    record = read(source)
+    temporary = folder / f".{source.name}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.copytree(source, temporary)
+    _write_record(temporary / RECORD, replace(record, job=record.job | dict(changes)))
+    temporary.rename(folder / source.name)
 
 
 def newest(folder: Path) -> Checkpoint | None:

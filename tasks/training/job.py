@@ -53,7 +53,8 @@ class TrainJob:
     `build` is called on every rank, so it must pickle: a `functools.partial` of a
     function of a module.
     `batch_samples` are of all ranks together; `micro_samples` of one rank at a time. `data` is a
-    hash of what batches are made of: a checkpoint goes on with the same bytes only.
+    hash of what batches are made of: a checkpoint goes on with the same bytes only. `keep_state`
+    leaves a checkpoint of the last step too, for another training to go on from.
     """
 
     build: Callable[[], Program]
@@ -66,6 +67,7 @@ class TrainJob:
     seed: int = 0
     data: str = ""
     checkpoint_seconds: float = 20.0
+    keep_state: bool = False
     tracker: Tracker | None = None
     on_progress: Progress | None = None
 

@@ -29,9 +29,11 @@ def launch(job: TrainJob, placement: Placement) -> Path:
     CheckpointFailed.
     """
     from tasks.training.checkpoint import fingerprint
+    from tasks.training.optimizers import check_sharding
     from tasks.training.telemetry import Reporter
 
     job.share(placement.workers)
+    check_sharding(job.optimizer, placement.zero_stage)
     weights, finished = job.scratch / WEIGHTS, job.scratch / FINISHED
     if finished.exists() and json.loads(finished.read_text()) == fingerprint(weights):
         return weights

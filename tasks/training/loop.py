@@ -28,6 +28,7 @@ from cluster.placement import Placement
 from cluster.world import World, join
 from tasks.training import checkpoint, state
 from tasks.training.job import CHECKPOINTS, WEIGHTS, Batch, Diverged, Preempted, TrainJob
+from tasks.training.optimizers import make_optimizer
 from tasks.training.prefetch import Prefetcher
 from tasks.training.schedule import factor
 from tasks.training.telemetry import MetricsFile, Reporter, Row
@@ -98,9 +99,10 @@ class Trainer:
                 if self.world.leads:
                     self.metrics.append(row)
                     self.reporter.progress(row)
-                if (stop or due) and step < self.job.steps:
+                last = step == self.job.steps
+                if self.job.keep_state if last else stop or due:
                     self.save()
-                if stop and step < self.job.steps:
+                if stop and not last:
                     raise Preempted(
                         f"training was asked to stop and has saved step {step} of "
                         f"{self.job.steps}; run the same command again to go on"
@@ -210,13 +212,8 @@ def _engine(trainer: Trainer, placement: Placement) -> tuple[Any, list[float]]:
     """The DeepSpeed engine, and the peak learning rate of each parameter group."""
     settings, program = trainer.job.optimizer, trainer.program
     deepspeed = load_deepspeed("cuda" if placement.gpus else "cpu")
-    optimizer = torch.optim.AdamW(
-        program.groups or _groups(program.module, settings.weight_decay),
-        lr=settings.learning_rate,
-        betas=settings.betas,
-        eps=settings.epsilon,
-        weight_decay=settings.weight_decay,
-    )
+    groups = program.groups or _groups(program.module, settings.weight_decay)
+    optimizer = make_optimizer(groups, settings)
     peaks = [group["lr"] for group in optimizer.param_groups]
     config = deepspeed_config(
         workers=trainer.world.size,

@@ -49,9 +49,10 @@ def train_network(
     *,
     packing: Artifact | None = None,
     mixture: Mixture | None = None,
+    keep_state: bool = False,
 ) -> Objective:
     """The trained network with its objective, on the CPU; `metrics.jsonl`, facts and metrics are in
-    the draft.
+    the draft. `keep_state` leaves the last step's checkpoint in the scratch folder.
 
     Objectives other than causal need the `vocabulary`. Raises BadInput for a shape that cannot be
     built, a context longer than the split, and a batch that the workers cannot share.
@@ -75,6 +76,7 @@ def train_network(
         tracker=draft.tracker,
         on_progress=draft.progress,
         checkpoint_seconds=draft.placement.checkpoint_seconds,
+        keep_state=keep_state,
     )
     weights = launch(job, draft.placement)
     module = with_objective(build(config), settings.objective)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from model.config import ModelConfig
 
 Precision = Literal["fp32", "bf16"]
+OptimizerName = Literal["sgd", "momentum", "adagrad", "rmsprop", "adam", "adamw", "muon"]
+UNSHARDED = ("adagrad", "muon")
+"""Optimizers that need whole tensors, or their state from the start: ZeRO 0 only."""
 ScheduleName = Literal["constant", "linear", "cosine", "wsd", "inverse_sqrt"]
 
 
@@ -67,17 +70,23 @@ class ModelSettings(Settings):
 
 
 class OptimizerSettings(Settings):
-    """AdamW (Loshchilov and Hutter 2019) and the path of its learning rate."""
+    """The optimizer (`tasks.training.optimizers`) and the path of its learning rate."""
 
+    name: OptimizerName = Field(
+        "adamw", description="rule of the update; muon is for matrices in blocks, the rest adamw"
+    )
     learning_rate: float = Field(
         3e-3,
         gt=0,
         description="peak, when pretraining that of matrices at width 128; "
         "with inverse_sqrt it is Noam's factor, peak times the root of warmup_steps",
     )
-    betas: tuple[float, float] = Field((0.9, 0.98), description="decay of the two moments")
+    betas: tuple[float, float] = Field(
+        (0.9, 0.98), description="decay of adam's two moments; rmsprop uses the second"
+    )
+    momentum: float = Field(0.95, ge=0, lt=1, description="decay of momentum's and muon's sum")
     epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment")
-    weight_decay: float = Field(0.1, ge=0, description="decoupled, of matrices only")
+    weight_decay: float = Field(0.1, ge=0, description="of matrices only; decoupled in adamw and muon")
     clip: float | None = Field(1.0, gt=0, description="largest gradient norm; null does not clip")
     schedule: ScheduleName = Field("wsd", description="path of the learning rate after warm-up")
     warmup_steps: int | None = Field(None, ge=0, description="linear warm-up; null is 5 % of steps")

@@ -1,8 +1,8 @@
 """The state of a training as named tensors, whatever the ZeRO stage and the number of workers.
 
     model.<parameter or buffer>     fp32 weights
-    exp_avg.<parameter>             Adam's moments
-    exp_avg_sq.<parameter>
+    exp_avg.<parameter>             what the optimizer keeps of it (`tasks.training.optimizers`),
+    exp_avg_sq.<parameter>          here Adam's moments
 
 ZeRO 1-3 keep slices of flattened groups; here each tensor is put together again, one at a time, and
 the ranks take turns in keeping one to write. So a checkpoint taken by two workers in ZeRO 3 can be
@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
 Read = Callable[[str], Tensor]
 
 
@@ -59,12 +58,12 @@ def load_moments(engine: Any, read: Read, step: int) -> None:
     """Give the engine's optimizer the moments it had after `step` steps."""
     stage = engine.zero_optimization_stage()
     base = engine.optimizer.optimizer if stage else engine.optimizer
-    for flat in _optimized(engine, stage):
-        zeros = {key: torch.zeros_like(flat) for key in MOMENTS}
+    for flat, moments in _optimized(engine, stage):
+        zeros = {key: torch.zeros_like(flat) for key in moments}
         base.state[flat] = {"step": torch.tensor(float(step)), **zeros}
     _link_slices(engine, stage)
-    for name, parameter in _trained(engine.module):
-        for key in MOMENTS:
+    for name, parameter, moments in _moments(engine, stage):
+        for key in moments:
             _set_moment(engine, parameter, key, read(f"{key}.{name}"))
 
 
@@ -75,8 +74,8 @@ def named_state(engine: Any) -> Iterator[tuple[str, Tensor]]:
     yield from named_weights(engine)
     stage = engine.zero_optimization_stage()
     _link_slices(engine, stage)
-    for name, parameter in _trained(engine.module):
-        for key in MOMENTS:
+    for name, parameter, moments in _moments(engine, stage):
+        for key in moments:
             if stage:
                 yield f"{key}.{name}", safe_get_full_optimizer_state(parameter, key)
             else:
@@ -105,17 +104,28 @@ def _named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from ((name, buffer) for name, buffer in module.named_buffers() if name in persistent)
 
 
-def _trained(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    return ((name, p) for name, p in module.named_parameters() if p.requires_grad)
+def _moments(engine: Any, stage: int) -> Iterator[tuple[str, nn.Parameter, tuple[str, ...]]]:
+    """Every trained parameter by name, with the names of what the optimizer keeps of it."""
+    of = {id(flat): moments for flat, moments in _optimized(engine, stage)}
+    shared = next(iter(of.values()))  # sharded: the same for all
+    for name, parameter in engine.module.named_parameters():
+        if parameter.requires_grad:
+            yield name, parameter, shared if stage else of[id(parameter)]
 
 
-def _optimized(engine: Any, stage: int) -> list[Tensor]:
-    """The tensors that the base optimizer steps: parameters, or this rank's flat slices of them."""
+def _optimized(engine: Any, stage: int) -> list[tuple[Tensor, tuple[str, ...]]]:
+    """The tensors that the base optimizer steps, parameters or this rank's flat slices of them,
+    each with the names of what it keeps of it.
+    """
+    if not stage:
+        groups = engine.optimizer.param_groups
+        return [(tensor, group["moments"]) for group in groups for tensor in group["params"]]
+    moments = engine.optimizer.optimizer.param_groups[0]["moments"]
     if stage == 3:
-        return list(engine.optimizer.fp32_partitioned_groups_flat)
-    if stage:
-        return list(engine.optimizer.single_partition_of_fp32_groups)
-    return [parameter for _, parameter in _trained(engine.module)]
+        flats = engine.optimizer.fp32_partitioned_groups_flat
+    else:
+        flats = engine.optimizer.single_partition_of_fp32_groups
+    return [(flat, moments) for flat in flats]
 
 
 def _link_slices(engine: Any, stage: int) -> None:

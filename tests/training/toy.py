@@ -37,8 +37,10 @@ def batch(first: int, count: int) -> dict[str, np.ndarray]:
     return {"inputs": inputs, "targets": (inputs * 5 + 1) % 13}
 
 
-def build(dropout: float = 0.0, poison: int = 0, steep: int = 0) -> Program:
-    """`poison`: the call in which the loss becomes NaN; `steep`: in which the gradient explodes."""
+def build(dropout: float = 0.0, poison: int = 0, steep: int = 0, break_at: int = 0) -> Program:
+    """`poison`: the call in which the loss becomes NaN; `steep`: in which the gradient explodes;
+    `break_at`: which fails.
+    """
     module = Toy(dropout)
     decayed = [p for p in module.parameters() if p.ndim > 1]
     other = [p for p in module.parameters() if p.ndim == 1]
@@ -47,14 +49,22 @@ def build(dropout: float = 0.0, poison: int = 0, steep: int = 0) -> Program:
         {"params": other, "lr": 0.01, "weight_decay": 0.0},
     ]
     calls = itertools.count(1)
-    module.register_forward_hook(partial(_harm, calls, poison, steep))
+    module.register_forward_hook(partial(_harm, calls, poison, steep, break_at))
     return Program(module, batch, groups)
 
 
 def _harm(
-    calls: Iterator[int], poison: int, steep: int, module: nn.Module, inputs: Any, loss: Any
+    calls: Iterator[int],
+    poison: int,
+    steep: int,
+    break_at: int,
+    module: nn.Module,
+    inputs: Any,
+    loss: Any,
 ) -> Any:
     call = next(calls)
+    if call == break_at:
+        raise RuntimeError("broken")
     if call == poison:
         return loss * float("nan")
     if call == steep:

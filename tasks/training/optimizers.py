@@ -1,0 +1,126 @@
+"""The optimizers by name: PyTorch's own, over the parameter groups of a program.
+
+    optimizer = make_optimizer(program.groups, OptimizerSettings(name="muon"))
+
+| name | update | state of a parameter |
+|---|---|---|
+| sgd | gradient | none |
+| momentum | heavy ball: a decaying sum of gradients (Polyak 1964) | that sum |
+| adagrad | over the root of the sum of squares (Duchi et al. 2011) | the sum |
+| rmsprop | over the root of their decaying mean (Hinton 2012) | the mean |
+| adam | means of gradients and squares, corrected for their start (Kingma and Ba 2015) | both means |
+| adamw | the same, weights decaying beside it (Loshchilov and Hutter 2019) | both means |
+| muon | matrices in blocks: the sum of gradients made orthogonal (Jordan et al. 2024), at the size of
+  AdamW's updates (Liu et al. 2025); other parameters: adamw | the sum; both means |
+
+Each group says under `moments` which tensors its optimizer keeps for a parameter: what checkpoints
+hold of it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.optim import SGD, Adagrad, Adam, AdamW, Muon, Optimizer, RMSprop
+
+from cluster.errors import BadInput
+from tasks.training.settings import UNSHARDED, OptimizerName, OptimizerSettings
+
+Group = dict[str, Any]
+MEANS = ("exp_avg", "exp_avg_sq")
+
+
+def make_optimizer(groups: Iterable[Group], settings: OptimizerSettings) -> Optimizer:
+    """The optimizer of some groups; each has its own `lr`, `weight_decay` and now `moments`."""
+    return MAKERS[settings.name](list(groups), settings)
+
+
+def check_sharding(settings: OptimizerSettings, zero_stage: int) -> None:
+    """Raise BadInput for an optimizer whose state ZeRO 1 to 3 cannot cut into flat slices."""
+    if zero_stage and settings.name in UNSHARDED:
+        raise BadInput(
+            f"optimizer.name is {settings.name}, which DeepSpeed cannot shard, and "
+            f"placement.zero_stage is {zero_stage}; use zero_stage 0, or another optimizer"
+        )
+
+
+def _marked(groups: Iterable[Group], *moments: str) -> list[Group]:
+    return [group | {"moments": moments} for group in groups]
+
+
+def _sgd(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
+    return SGD(_marked(groups), lr=settings.learning_rate)
+
+
+def _momentum(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
+    marked = _marked(groups, "momentum_buffer")
+    return SGD(marked, lr=settings.learning_rate, momentum=settings.momentum)
+
+
+def _adagrad(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
+    return Adagrad(_marked(groups, "sum"), lr=settings.learning_rate, eps=settings.epsilon)
+
+
+def _rmsprop(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
+    alpha = settings.betas[1]
+    marked = _marked(groups, "square_avg")
+    return RMSprop(marked, lr=settings.learning_rate, alpha=alpha, eps=settings.epsilon)
+
+
+def _adam(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
+    betas, lr = settings.betas, settings.learning_rate
+    return Adam(_marked(groups, *MEANS), lr=lr, betas=betas, eps=settings.epsilon)
+
+
+def _adamw(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
+    betas, lr = settings.betas, settings.learning_rate
+    return AdamW(_marked(groups, *MEANS), lr=lr, betas=betas, eps=settings.epsilon)
+
+
+def _muon(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
+    return MuonWithAdamW(groups, settings)
+
+
+class MuonWithAdamW(Optimizer):
+    """Muon for matrices inside blocks, AdamW for all else, as one optimizer.
+
+    The two share its groups and its state, so that a schedule and a checkpoint see one.
+    """
+
+    def __init__(self, groups: list[Group], settings: OptimizerSettings) -> None:
+        matrices = list(_split(groups, orthogonal=True))
+        self.parts = [_adamw(list(_split(groups, orthogonal=False)), settings)]
+        if matrices:
+            marked = _marked(matrices, "momentum_buffer")
+            how: Any = {"momentum": settings.momentum, "adjust_lr_fn": "match_rms_adamw"}
+            self.parts.append(Muon(marked, lr=settings.learning_rate, **how))
+        super().__init__([group for part in self.parts for group in part.param_groups], {})
+        for part in self.parts:
+            part.state = self.state
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Step both."""
+        assert closure is None, "the gradients are there already"
+        for part in self.parts:
+            part.step()
+
+
+def _split(groups: list[Group], *, orthogonal: bool) -> Iterator[Group]:
+    """The groups with only their matrices in blocks, or only their other parameters."""
+    for group in groups:
+        inside = group.get("name", "matrices") == "matrices"
+        params = [p for p in group["params"] if (inside and p.ndim == 2) == orthogonal]
+        if params:
+            yield group | {"params": params}
+
+
+MAKERS: dict[OptimizerName, Callable[[list[Group], OptimizerSettings], Optimizer]] = {
+    "sgd": _sgd,
+    "momentum": _momentum,
+    "adagrad": _adagrad,
+    "rmsprop": _rmsprop,
+    "adam": _adam,
+    "adamw": _adamw,
+    "muon": _muon,
+}
