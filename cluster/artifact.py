@@ -99,6 +99,19 @@ class Artifact:
             )
         return path
 
+    def verified(self, name: str) -> Path:
+        """The path of one data file, every byte of it compared with the manifest.
+
+        Raises BadInput as `file` does, and when a block changed.
+        """
+        path = self.file(name)
+        if (got := record(path)) != (want := self.manifest.files[name]):
+            raise BadInput(
+                f"{path}: {difference(want, got)}; run `headrace run --rebuild "
+                f"{self.manifest.stage}`"
+            )
+        return path
+
     def files(self, pattern: str) -> list[Path]:
         """The paths of all data files that match a glob, sorted, sizes checked."""
         names = sorted(n for n in self.manifest.files if Path(n).match(pattern))

@@ -14,30 +14,32 @@ import pyarrow as pa
 
 from tasks.data.kernels.buffers import text_buffer
 from tasks.data.kernels.characters import CODE_POINTS, kept
-from tasks.tokens import bpe_kernels as kernels
+from tasks.tokens.bpe_merges import learn_merges
+from tasks.tokens.bpe_strings import count_words, no_words
+from tasks.tokens.bpe_words import LETTER, NEWLINE, NUMBER, SPACE
 from tasks.tokens.encoder import byte_characters
 
 if TYPE_CHECKING:
     from tokenizers.models import BPE
 
 CHUNK = 0x800
-CLASSES = {r"\p{L}": kernels.LETTER, r"\p{N}": kernels.NUMBER, r"\s": kernels.SPACE}
+CLASSES = {r"\p{L}": LETTER, r"\p{N}": NUMBER, r"\s": SPACE}
 
 
 def train(texts: Iterable[pa.Array], vocab_size: int, specials: Sequence[str]) -> "BPE":
     """The model that `BpeTrainer` learns from these texts with the pattern `tokenizer.WORDS`."""
     from tokenizers.models import BPE
 
-    kinds, words = character_classes(), kernels.no_words(1 << 16)
+    kinds, words = character_classes(), no_words(1 << 16)
     for batch in texts:
-        words = kernels.count_words(*text_buffer(batch), kinds, words)
+        words = count_words(*text_buffer(batch), kinds, words)
     characters = byte_characters()
     alphabet = sorted(characters)
     tokens = [*specials, *alphabet]
     place = {character: len(specials) + k for k, character in enumerate(alphabet)}
     ids = np.array([place[character] for character in characters], np.int64)
     merges = []
-    for left, right, made in kernels.learn_merges(words, ids, len(tokens), vocab_size).tolist():
+    for left, right, made in learn_merges(words, ids, len(tokens), vocab_size).tolist():
         merges.append((tokens[left], tokens[right]))
         if made == len(tokens):
             tokens.append(tokens[left] + tokens[right])
@@ -45,7 +47,7 @@ def train(texts: Iterable[pa.Array], vocab_size: int, specials: Sequence[str]) -
 
 
 def character_classes() -> npt.NDArray[np.uint8]:
-    """`[CODE_POINTS]` bits of `kernels`, as the regular expressions of `tokenizers` have them."""
+    """`[CODE_POINTS]` bits of `bpe_words`, as the regular expressions of `tokenizers` have them."""
     return kept(f"tokenizers-{version('tokenizers')}.npy", _character_classes)
 
 
@@ -62,5 +64,5 @@ def _character_classes() -> npt.NDArray[np.uint8]:
             table[first : first + CHUNK] |= bit
             for _, (begin, end) in left_out:
                 table[first + begin : first + end] ^= bit
-    table[[10, 13]] |= kernels.NEWLINE
+    table[[10, 13]] |= NEWLINE
     return table

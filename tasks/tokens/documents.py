@@ -41,8 +41,11 @@ def documents_by_source(shards: Artifact, split: str) -> dict[str, tuple[np.ndar
 
 
 def read_documents(shards: Artifact, split: str, *columns: str) -> pa.Table:
-    """Some columns of a split's documents, in the order of its stream."""
-    path = str(shards.file(FILE))
+    """Some columns of a split's documents, in the order of its stream.
+
+    Raises BadInput when the file is missing, of another size, or changed.
+    """
+    path = str(shards.verified(FILE))
     with pa.OSFile(path) as file:
         schema = pa.ipc.open_file(file).schema
     names = {"split", "shard", "start", *columns}

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.artifact import Artifact, difference, record
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 
 if TYPE_CHECKING:
@@ -127,12 +127,7 @@ def load(source: Artifact | Path) -> Encoder:
 
     Raises BadInput when the file is missing, damaged, not a tokenizer, or lacks a special token.
     """
-    path = source.file(FILE) if isinstance(source, Artifact) else source / FILE
-    if isinstance(source, Artifact) and (got := record(path)) != source.manifest.files[FILE]:
-        raise BadInput(
-            f"{path}: {difference(source.manifest.files[FILE], got)}; "
-            f"run `headrace run --rebuild {source.manifest.stage}`"
-        )
+    path = source.verified(FILE) if isinstance(source, Artifact) else source / FILE
     try:
         definition = path.read_text(encoding="utf-8")
     except FileNotFoundError:

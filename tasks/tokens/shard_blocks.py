@@ -1,6 +1,6 @@
 """Text to token ids, block by block: each worker leaves its block's tokens and documents in a file.
 
-tokens.npy       the ids of the block's documents, an end-of-document token after each
+tokens.bin       the ids of the block's documents, an end-of-document token after each
 documents.arrow  a row per document: id, source, bytes, length in tokens, whether held out
 block.json       rows without text, words
 """
@@ -18,7 +18,7 @@ from tasks.data.kernels.buffers import text_buffer
 from tasks.data.text import file_batches
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.native import encode_batch, native
-from tasks.tokens.shard_writer import narrow, token_dtype
+from tasks.tokens.shard_writer import narrow
 from tasks.tokens.shards import heldout
 from tasks.tokens.tallies import tally_words
 
@@ -39,7 +39,7 @@ def encode_block(
 ) -> None:
     """Encode one file of a text artifact into a folder. Raises Disagreement, see `native`."""
     engine = native(encoder.definition) if use_native else None
-    tokens, documents = [np.empty(0, token_dtype(encoder.vocab_size))], []
+    tokens, documents = [], []
     about = {"empty": 0, "words": 0}
     for batch in file_batches(path, COLUMNS):
         filled = batch.filter(pc.greater(pc.binary_length(batch.column("text")), 0))
@@ -52,19 +52,22 @@ def encode_block(
         tokens.append(narrow(ids, encoder.vocab_size))
         documents.append(_describe(filled, np.diff(ends, prepend=-1), heldout_share))
         about["words"] += int(tally_words(*text_buffer(texts)))
-    np.save(folder / "tokens.npy", np.concatenate(tokens))
+    # NumPy's own way to write a file forgets the system's error when a disk is full.
+    with pa.OSFile(str(folder / "tokens.bin"), "wb") as file:
+        for ids in tokens:
+            file.write(ids)
     with pa.ipc.new_file(str(folder / "documents.arrow"), SCHEMA) as file:
         for rows in documents:
             file.write_batch(rows)
     (folder / "block.json").write_text(json.dumps(about))
 
 
-def read_block(folder: Path) -> Block:
-    """What `encode_block` left; the tokens are mapped, not read."""
+def read_block(folder: Path, dtype: "np.dtype[Any]") -> Block:
+    """What `encode_block` left, with tokens of the vocabulary's type."""
     with pa.OSFile(str(folder / "documents.arrow")) as file:
         documents = pa.ipc.open_file(file).read_all()
     about: dict[str, Any] = json.loads((folder / "block.json").read_text())
-    return Block(np.load(folder / "tokens.npy", mmap_mode="r"), documents, **about)
+    return Block(np.fromfile(folder / "tokens.bin", dtype), documents, **about)
 
 
 SCHEMA = pa.schema(

@@ -80,7 +80,7 @@ def heldout(text: bytes | memoryview, share: float) -> bool:
 def _write(
     text: Artifact, encoder: Encoder, use_native: bool, settings: ShardSettings, draft: Draft
 ) -> None:
-    from tasks.data.blocks import make_blocks
+    from tasks.data.blocks import full_disk_named, make_blocks
     from tasks.data.text import PATTERN
     from tasks.tokens.shard_blocks import encode_block
     from tasks.tokens.shard_writer import ShardWriter
@@ -88,7 +88,8 @@ def _write(
     paths = text.files(PATTERN)
     sizes = [path.stat().st_size * 3 for path in paths]  # Zstandard halves to quarters text
     work = partial(encode_block, encoder, use_native, settings.heldout_share)
-    with ShardWriter(draft.path, SPLITS, encoder.vocab_size, settings.shard_tokens) as writer:
+    writer = ShardWriter(draft.path, SPLITS, encoder.vocab_size, settings.shard_tokens)
+    with full_disk_named(draft.path), writer:
         empty, words = _gather(make_blocks(draft, paths, work, sizes), writer)
     _check_splits(text, writer, settings)
     draft.rows, draft.tokens = writer.documents, writer.splits["train"].tokens
@@ -104,7 +105,7 @@ def _gather(folders: Iterator[Path], writer: "ShardWriter") -> tuple[int, int]:
 
     empty = words = 0
     for folder in folders:
-        block = read_block(folder)
+        block = read_block(folder, writer.dtype)
         held_N = block.documents["heldout"].to_numpy()
         writer.extend(np.where(held_N, "heldout", "train"), block.tokens, block.documents)
         empty, words = empty + block.empty, words + block.words

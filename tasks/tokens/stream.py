@@ -92,6 +92,12 @@ class TokenStream:
         if index not in self._shards:
             self._shards[index] = shard = Column(self.artifact, self._names[index])
             self._mapped += shard.size
+            said = self._end_list[index] - int(self.begins[index])
+            if len(shard) != said:
+                raise BadInput(
+                    f"{self.artifact.path / self._names[index]} has {len(shard)} tokens, its "
+                    f"manifest says {said}; run `headrace run --rebuild shards`"
+                )
         return self._shards[index]
 
     def _bound_memory(self, size: int) -> None:

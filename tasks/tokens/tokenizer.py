@@ -2,8 +2,8 @@
 
 The alphabet is the 256 bytes, so every string has an encoding and decoding gives it back exactly.
 BPE and WordPiece come out the same every time. Unigram does not quite: `tokenizers` adds up its
-expected counts in the order of a hash table whose seed differs from process to process, so the last
-bits of the scores differ. Its tokenizer's hash, which shards and models carry, tells two apart.
+expected counts in the order of a hash table whose seed differs from process to process, so scores
+differ in the third digit. Its tokenizer's hash, which shards and models carry, tells two apart.
 """
 
 import logging

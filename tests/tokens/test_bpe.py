@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-from tasks.tokens import bpe_kernels
 from tasks.tokens.bpe import character_classes
+from tasks.tokens.bpe_strings import count_words, no_words
+from tasks.tokens.bpe_words import word_end
 from tasks.tokens.encoder import SPECIALS, byte_characters
 from tasks.tokens.tokenizer import WORDS, TokenizerSettings, _train, _train_natively
 
@@ -72,7 +73,7 @@ def applied(symbols: list[str], pair: tuple[str, str]) -> list[str]:
 def words_of(text: str) -> list[str]:
     data, at, found = np.frombuffer(text.encode(), np.uint8), 0, []
     while at < len(data):
-        end = bpe_kernels.word_end(data, at, len(data), character_classes())
+        end = word_end(data, at, len(data), character_classes())
         found.append(bytes(data[at:end]).decode())
         at = end
     return found
@@ -126,9 +127,7 @@ def test_a_full_table_grows() -> None:
     numbers = [f"{k:03d}" for k in range(1000)]
     data = pa.array([" ".join(numbers) * 2], pa.large_string())
     text = np.frombuffer(data.buffers()[2], np.uint8)
-    words = bpe_kernels.count_words(
-        text, np.array([0, len(text)]), character_classes(), bpe_kernels.no_words(2)
-    )
+    words = count_words(text, np.array([0, len(text)]), character_classes(), no_words(2))
     used = words.used[0]
     found = {
         bytes(words.pool[begin:end]).decode(): count for _, count, begin, end in words.table[:used]

@@ -1,0 +1,195 @@
+"""Merges learnt from counted words, natively.
+
+The merges are those of `tokenizers`, ties and oddities included, whose algorithm this is: the most
+frequent pair first, of equals the one with the smallest ids; counts change only where a merge is
+applied. The heap may hold counts that are out of date; they are mended when they come up.
+"""
+
+import heapq
+
+import numpy as np
+
+from tasks.data.kernels import kernel
+from tasks.tokens.bpe_strings import (
+    BEGIN,
+    COUNT,
+    END,
+    GOLDEN,
+    Numbers,
+    Words,
+    intern,
+    no_words,
+    roomy,
+)
+
+KEY, TOTAL, HEAD = range(3)  # of a table of pairs
+WORD, NEXT, PAIR = range(3)  # of nodes
+
+
+@kernel
+def learn_merges(words: Words, ids: Numbers, first: int, wanted: int) -> Numbers:
+    """Merges [n, 3] in order: the ids of both sides and of what they make, which is new, or that of
+    an equal string. `ids` are those of the bytes; new ones go from `first` up to below `wanted`.
+    """
+    table = words.table[: words.used[0]]
+    symbols = ids[words.pool[: table[-1, END]]] if len(table) else ids[:0]
+    pairs, nodes, used = np.full((1 << 12, 4), -1, np.int64), _no_nodes(), np.array([0, 1])
+    for word in range(len(table)):
+        begin, end = table[word, BEGIN], table[word, END]
+        pairs, nodes = _wider(pairs, nodes, used, end - begin)
+        for at in range(begin, end - 1):
+            key = symbols[at] << 32 | symbols[at + 1]
+            _change(pairs, nodes, used, key, table[word, COUNT], word)
+    heap, merges, tokens = [(0, 0, 0)][:0], [(0, 0, 0)][:0], _byte_tokens()
+    _queue(pairs, nodes, used, 1, heap)
+    while first + tokens.used[0] - 256 < wanted and len(heap):
+        negative, key, head = heapq.heappop(heap)
+        total = pairs[_place(pairs, key), TOTAL]
+        if -negative != total:
+            heapq.heappush(heap, (-total, key, head))
+            continue
+        if total < 1:
+            break
+        left, right = key >> 32, key & 0xFFFFFFFF
+        tokens, made = _joined(tokens, _token(left, ids, first), _token(right, ids, first))
+        made = ids[made] if made < 256 else first + made - 256
+        merges.append((left, right, made))
+        begin = used[1]
+        while head:
+            word, head = nodes[head, WORD], nodes[head, NEXT]
+            pairs, nodes = _wider(pairs, nodes, used, table[word, END] - table[word, BEGIN])
+            _merge(table, word, symbols, left, right, made, pairs, nodes, used)
+        _queue(pairs, nodes, used, begin, heap)
+    return np.array(merges) if len(merges) else np.zeros((0, 3), np.int64)
+
+
+@kernel
+def _merge(
+    table: Numbers,
+    word: int,
+    symbols: Numbers,
+    left: int,
+    right: int,
+    made: int,
+    pairs: Numbers,
+    nodes: Numbers,
+    used: Numbers,
+) -> None:
+    """Apply a merge to one word, and the changes to the counts of pairs."""
+    begin, end, count = table[word, BEGIN], table[word, END], table[word, COUNT]
+    read = write = begin
+    while read < end:
+        if read + 1 < end and symbols[read] == left and symbols[read + 1] == right:
+            if write > begin:
+                before = symbols[write - 1] << 32
+                _change(pairs, nodes, used, before | left, -count, word)
+                _change(pairs, nodes, used, before | made, count, word)
+            if read + 2 < end:
+                after = symbols[read + 2]
+                _change(pairs, nodes, used, right << 32 | after, -count, word)
+                _change(pairs, nodes, used, made << 32 | after, count, word)
+            symbols[write] = made
+            read += 1
+        else:
+            symbols[write] = symbols[read]
+        read, write = read + 1, write + 1
+    table[word, END] = write
+
+
+@kernel
+def _change(
+    pairs: Numbers, nodes: Numbers, used: Numbers, key: int, amount: int, word: int
+) -> None:
+    """Change the total of a pair; where it grows, a node remembers the word."""
+    place = _place(pairs, key)
+    if pairs[place, KEY] < 0:
+        pairs[place, KEY], pairs[place, TOTAL], pairs[place, HEAD] = key, 0, 0
+        used[0] += 1
+    pairs[place, TOTAL] += amount
+    head = pairs[place, HEAD]
+    if amount > 0 and nodes[head, WORD] != word:
+        node = used[1]
+        nodes[node, WORD], nodes[node, NEXT], nodes[node, PAIR] = word, head, key
+        pairs[place, HEAD] = node
+        used[1] = node + 1
+
+
+@kernel
+def _queue(
+    pairs: Numbers, nodes: Numbers, used: Numbers, begin: int, heap: list[tuple[int, int, int]]
+) -> None:
+    """Put the pairs of the nodes from `begin` on the heap, each with the list of its words."""
+    for node in range(begin, used[1]):
+        if nodes[node, NEXT] == 0:  # the first of its list
+            key = nodes[node, PAIR]
+            place = _place(pairs, key)
+            if pairs[place, TOTAL] > 0:
+                heapq.heappush(heap, (-pairs[place, TOTAL], key, pairs[place, HEAD]))
+            pairs[place, HEAD] = 0
+
+
+@kernel
+def _place(pairs: Numbers, key: int) -> np.int64:
+    """Where a pair is in the table, or would be."""
+    mask = len(pairs) - 1
+    place = ((key * GOLDEN) >> 32) & mask
+    while pairs[place, KEY] != key and pairs[place, KEY] >= 0:
+        place = (place + 1) & mask
+    return place
+
+
+@kernel
+def _no_nodes() -> Numbers:
+    """Nodes, of which the first stands for the end of a list."""
+    nodes = np.zeros((1 << 12, 4), np.int64)
+    nodes[0, WORD] = -1
+    return nodes
+
+
+@kernel
+def _wider(pairs: Numbers, nodes: Numbers, used: Numbers, size: int) -> tuple[Numbers, Numbers]:
+    """Both tables, or larger ones, with room for what a word of `size` symbols may add."""
+    if 2 * (used[0] + 2 * size) > len(pairs):
+        wider = np.full((2 * len(pairs), 4), -1, np.int64)
+        while 2 * (used[0] + 2 * size) > len(wider):
+            wider = np.full((2 * len(wider), 4), -1, np.int64)
+        for old in range(len(pairs)):
+            if pairs[old, KEY] >= 0:
+                wider[_place(wider, pairs[old, KEY])] = pairs[old]
+        pairs = wider
+    if used[1] + 2 * size > len(nodes):
+        longer = np.zeros((2 * (used[1] + 2 * size), 4), np.int64)
+        longer[: used[1]] = nodes[: used[1]]
+        nodes = longer
+    return pairs, nodes
+
+
+@kernel
+def _byte_tokens() -> Words:
+    """The tokens that are one byte, as strings 0 to 255."""
+    tokens, byte = no_words(512), np.arange(256).astype(np.uint8)
+    for number in range(256):
+        intern(tokens.slots, tokens.table, tokens.pool, tokens.used, byte, number, number + 1)
+    return tokens
+
+
+@kernel
+def _token(index: int, ids: Numbers, first: int) -> int:
+    """The number of a token's string, by its id."""
+    if index >= first:
+        return 256 + index - first
+    for byte in range(256):
+        if ids[byte] == index:
+            break
+    return byte
+
+
+@kernel
+def _joined(tokens: Words, left: int, right: int) -> tuple[Words, int]:
+    """The number of the string that two others make; the table, or a larger one."""
+    one = tokens.pool[tokens.table[left, BEGIN] : tokens.table[left, END]]
+    other = tokens.pool[tokens.table[right, BEGIN] : tokens.table[right, END]]
+    both = np.concatenate((one, other))
+    tokens = roomy(tokens, len(both))
+    slots, table, pool, used = tokens
+    return tokens, intern(slots, table, pool, used, both, 0, len(both))
