@@ -69,17 +69,23 @@ class PipelineRun:
 def stage_tracker(
     function: Callable[..., None], name: str, parent: str | None, fingerprint: str | None = None
 ) -> Tracker:
-    """The tracker of one stage: a nested run when it trains, nothing otherwise.
+    """The tracker of one stage: a nested run when it trains or asks for one, nothing otherwise.
 
     With its fingerprint, a stage that is tried again in a later pipeline run goes on in the tracked
     run of the first attempt.
     """
     stage = info(function)
-    if parent is None or not stage.trains:
+    if parent is None or not stage.tracked:
         return NullTracker()
     key = f"{stage.name}-{fingerprint[:8]}" if fingerprint else f"{parent}-{name}"
     tags = {"headrace.stage": stage.name, "headrace.fingerprint": fingerprint or ""}
     return JournalTracker(key, {"name": name, "parent": parent, "tags": tags})
+
+
+def settle(tracker: Tracker) -> None:
+    """Wait for MLflow to have what was tracked, before others may start."""
+    if isinstance(tracker, JournalTracker) and alive("mlflow"):
+        drain([tracker.path])
 
 
 def close(run_id: str, status: str) -> None:

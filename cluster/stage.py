@@ -30,6 +30,7 @@ class StageInfo:
     name: str
     version: int
     trains: bool
+    tracked: bool
     identity: Callable[[Any], Any] | None
 
 
@@ -38,18 +39,21 @@ def stage(
     *,
     name: str | None = None,
     trains: bool = False,
+    tracked: bool = False,
     identity: Callable[[Any], Any] | None = None,
 ) -> Callable[[Function], Function]:
     """Mark a function as a stage.
 
     Raise `version` when its output changes for the same settings. `trains`: it runs the training
-    loop, so it gets the placement's devices and a tracked run. `identity` replaces the identity of
-    its `settings` where these name things by path (sources are identified by content).
+    loop, so it gets the placement's devices and a tracked run; `tracked`: a tracked run alone.
+    `identity` replaces the identity of its `settings` where these name things by path (sources are
+    identified by content).
     """
 
     def mark(function: Function) -> Function:
         label = name or str(function.__name__)
-        setattr(function, "__stage__", StageInfo(label, version, trains, identity))  # noqa: B010
+        about = StageInfo(label, version, trains, trains or tracked, identity)
+        setattr(function, "__stage__", about)  # noqa: B010
         return function
 
     return mark

@@ -18,7 +18,10 @@ from cluster.store import Spec, Store
 
 @dataclass(frozen=True)
 class Node:
-    """One stage of the run, with its arguments bound: other nodes, lists of nodes, literals."""
+    """One stage of the run, with its arguments bound: other nodes, lists of nodes, literals.
+
+    It starts when the nodes among its arguments are done, and `after`, which it takes nothing from.
+    """
 
     name: str
     function: Callable[..., None]
@@ -26,6 +29,7 @@ class Node:
     spec: Spec
     found: Artifact | None
     why: str
+    after: "Node | None" = None
 
     @property
     def about(self) -> StageInfo:
@@ -55,10 +59,17 @@ class Dag:
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
 
-    def add(self, function: Callable[..., None], label: str = "", **arguments: Any) -> Node:
+    def add(
+        self,
+        function: Callable[..., None],
+        label: str = "",
+        after: Node | None = None,
+        **arguments: Any,
+    ) -> Node:
         """Add a stage; the node stands for its artifact in later calls.
 
-        `label` tells members of a sweep apart.
+        `label` tells members of a sweep apart. A node to start `after` is no part of what the
+        stage makes.
         """
         inputs = {k: _fingerprints(v) for k, v in arguments.items() if _is_node(v)}
         literals = {k: v for k, v in arguments.items() if not _is_node(v)}
@@ -67,7 +78,7 @@ class Dag:
         forced = spec.stage in self.rebuild or name in self.rebuild
         found = None if forced else self.store.find(spec.stage, spec.fingerprint)
         why = "forced" if forced else "unchanged" if found else self._why(spec)
-        node = Node(name, function, arguments, spec, found, why)
+        node = Node(name, function, arguments, spec, found, why, after)
         self.nodes.append(node)
         return node
 

@@ -11,15 +11,13 @@ from flows.agreement import check_tokenizers
 from flows.dag import Dag, Node
 from flows.mixing import mixture_of, packing_of
 from flows.recipe import Recipe
+from flows.sweeping import sweep
 from tasks.data.decontaminate import decontaminate
 from tasks.data.dedup import dedup
 from tasks.data.filters import filter_text
 from tasks.data.read import ReadSettings, read
 from tasks.data.redact import redact
 from tasks.report import report
-from tasks.scaling.forecast import fit
-from tasks.scaling.member import sweep_run
-from tasks.scaling.plan import members
 from tasks.scoring.answers import answers
 from tasks.scoring.evaluate import evaluate
 from tasks.scoring.judge import judge
@@ -81,16 +79,12 @@ def arrangement(dag: Dag, recipe: Recipe, data: Data) -> dict[str, Any]:
 
 
 def scaling_laws(dag: Dag, recipe: Recipe, data: Data | None = None) -> Node:
-    """A grid of small runs, each a stage of its own, and the law fitted to them."""
+    """A grid of small runs, the law fitted to them, and the larger runs that it predicts."""
     if not recipe.asks_for("sweep") or recipe.sweep is None:
         why = next((w for w in recipe.left_out() if w.startswith("sweep")), "give it one")
         raise BadInput(f"recipe '{recipe.name}' has no `sweep` section: {why}")
     data = data or prepare_data(dag, recipe)
-    runs = [
-        dag.add(sweep_run, label=m.label, shards=data.shards, settings=m, seed=recipe.seed)
-        for m in members(recipe.sweep)
-    ]
-    return dag.add(fit, runs=runs, settings=recipe.fit)
+    return sweep(dag, recipe, recipe.sweep, data.shards)
 
 
 def adapted(dag: Dag, recipe: Recipe, model: Node) -> None:

@@ -11,8 +11,8 @@ from flows.dag import Dag, Node
 from flows.end_to_end import plan
 from flows.mixing import planned_sources
 from flows.recipe import Recipe
+from flows.sweep_estimate import sweep_estimate
 from model.flops import flops_per_token, parameter_count, training_bytes
-from tasks.scaling.plan import MemberSettings, members, warnings
 
 # Measured on one server core in fp32 at widths near 100; a GPU: a third of an H100's dense bf16.
 CPU_FLOPS_PER_THREAD = 3.5e10
@@ -22,7 +22,9 @@ NOMINAL_SECONDS = 5.0
 
 
 def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Stages with reasons; parameters, tokens, FLOPs, bytes per device, seconds and cost in USD."""
+    """Stages with reasons; parameters, tokens, FLOPs, bytes per device, seconds and cost in USD;
+    and of a sweep every run.
+    """
     dag = plan("all", Dag(recipe.name, Store(), rebuild), recipe)
     settings, place = recipe.pretrain, recipe.placement
     config = recipe.model.config(recipe.tokenizer.vocab_size, settings.context)
@@ -35,9 +37,11 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
     )
     sources, doubts = planned_sources(dag, recipe)
     past = _past(dag)
-    stages = [_stage(node, recipe, past) for node in dag]
-    work = sum(stage["seconds"] for stage in stages)
-    seconds = max([work / _slots(recipe), *(stage["seconds"] for stage in stages)])
+    swept = sweep_estimate(recipe, dag) if recipe.sweep else None
+    known = swept["stage_seconds"] if swept else {}
+    stages = [_stage(node, recipe, past, known) for node in dag]
+    others = [stage["seconds"] for stage in stages if stage["name"] not in known]
+    seconds = max([sum(others) / _slots(recipe), *others]) + (swept["seconds"] if swept else 0.0)
     return {
         "stages": stages,
         "params": parameter_count(config),
@@ -49,9 +53,8 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
         "basis": "earlier runs here" if past else "nominal speeds",
         "shape": vars(config),
         "sources": sources,
-        "warnings": recipe.left_out()
-        + doubts
-        + (warnings(members(recipe.sweep)) if recipe.sweep else []),
+        "warnings": recipe.left_out() + doubts + (swept["warnings"] if swept else []),
+        "sweep": swept,
     }
 
 
@@ -67,9 +70,12 @@ def _past(dag: Dag) -> dict[str, float]:
     return found
 
 
-def _stage(node: Node, recipe: Recipe, past: dict[str, float]) -> dict[str, Any]:
+def _stage(
+    node: Node, recipe: Recipe, past: dict[str, float], known: dict[str, float]
+) -> dict[str, Any]:
     speed = past.get("flops_per_second", _nominal_speed(recipe))
     seconds = past.get(node.name, _training_flops(node, recipe) / speed or NOMINAL_SECONDS)
+    seconds = known.get(node.name, seconds)
     return {
         "name": node.name,
         "state": "cached" if node.found else "built",
@@ -81,13 +87,9 @@ def _stage(node: Node, recipe: Recipe, past: dict[str, float]) -> dict[str, Any]
 
 def _training_flops(node: Node, recipe: Recipe) -> float:
     """FLOPs of a stage that pretrains; 0 for the others."""
-    settings = node.literals.get("settings")
-    if isinstance(settings, MemberSettings):
-        model, training = settings.model, settings.training
-    elif node.spec.stage == "pretrain":
-        model, training = recipe.model, recipe.pretrain
-    else:
+    if node.spec.stage != "pretrain":
         return 0.0
+    model, training = recipe.model, recipe.pretrain
     config = model.config(recipe.tokenizer.vocab_size, training.context)
     return flops_per_token(config, training.context) * training.tokens
 

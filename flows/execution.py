@@ -23,11 +23,11 @@ from prefect_ray.context import remote_options
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
-from cluster.mlflow_tracking import stage_tracker
+from cluster.mlflow_tracking import settle, stage_tracker
 from cluster.placement import Placement
 from cluster.prefect_server import mark_crashed
 from cluster.runs import StageRecord
-from cluster.stage import build
+from cluster.stage import build, info
 from cluster.store import Store
 from flows.dag import Dag, Node
 
@@ -101,6 +101,8 @@ def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> str:
     if "model.safetensors" in artifact.manifest.files:
         tracker.model(artifact.path)
     tracker.close()
+    if not info(call.function).trains:
+        settle(tracker)
     return str(artifact.path)
 
 
@@ -157,7 +159,9 @@ def _start(
         forced=node.why == "forced",
     )
     with remote_options(max_retries=RAY_RETRIES, **_resources(node, placement)):
-        return build_stage.with_options(**names).submit(call, inputs)
+        waits: Any = [handles[node.after.name]] if node.after else None
+        submit: Any = build_stage.with_options(**names).submit
+        return cast(PrefectFuture[str], submit(call, inputs, wait_for=waits))
 
 
 def _resources(node: Node, placement: Placement) -> dict[str, int]:

@@ -208,7 +208,7 @@ def models(store, shards):
 
 
 def sweep(store, shards):
-    from tasks.scaling.forecast import FitSettings, fit
+    from tasks.scaling.forecast import FitSettings, fit, forecast
 
     runs = []
     for width in (32, 48, 64):
@@ -236,7 +236,13 @@ def sweep(store, shards):
     figures = {"params": 1e5, "tokens": 5e4, "flops": 3e10}
     facts = {"width": 32, "status": "diverged", "why": why}
     runs.append(make(store, "sweep", label="d32-t50k", metrics=figures, facts=facts))
-    return [*runs, build(fit, store, runs=runs, settings=FitSettings(bootstrap=50))]
+    held = runs.pop(8)
+    target = {"name": "d64-t400k"} | {
+        key: held.manifest.metrics[key] for key in ("params", "tokens", "flops")
+    }
+    settings = FitSettings(bootstrap=50)
+    law = build(fit, store, runs=runs, targets=[target], settings=settings)
+    return [*runs, held, law, build(forecast, store, fit=law, runs=[held])]
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +319,8 @@ def test_text_from_outside_is_escaped(page):
 
 def test_sweep_shows_forecast_doubt_and_the_diverged_run(page):
     words_of_page = text_of(page)
-    assert "Forecast of the largest run, d64-t400k" in words_of_page
+    assert "times the compute of the largest run in the fit" in words_of_page
+    assert "Forecast, made before the runs it is about" in words_of_page
     assert "power in compute" in words_of_page
     assert "d32-t50k takes no part: step 12 of 390: loss nan" in words_of_page
 
@@ -334,7 +341,7 @@ def test_every_artifact_is_in_the_lineage(everything, page):
 def test_each_training_has_a_drawn_curve(page):
     for stage in ("pretrain", "classify", "instruct"):
         assert f'aria-label="Training loss of {stage} by step"' in page
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 3 + 5  # and the sweep's: compute, data, size, optimum, residuals
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3, 6, 7, 9])

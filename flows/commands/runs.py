@@ -1,13 +1,17 @@
 """run, data, pretrain, sweep: carry a recipe to a goal. plan: say what would happen."""
 
+import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cluster.errors import BadInput, StageFailed
 from flows.commands.options import AsJson, Home, Inspect, Overrides, Rebuild, RecipeName
 from flows.output import Output, console, duration, human, output
+
+if TYPE_CHECKING:
+    from flows.recipe import Recipe
 
 
 def run(
@@ -109,12 +113,12 @@ def _result(record: dict[str, Any], goal: str) -> dict[str, Any]:
 
 
 def _sweep_result(record: dict[str, Any]) -> dict[str, Any]:
-    """The runs, the fit and the forecast of a sweep, from the fit's artifact."""
+    """The runs, the fit and the forecast of a sweep, from the artifact of its last stage."""
     from pathlib import Path
 
     from cluster.artifact import Artifact
 
-    path = next(s["artifact"] for s in record["stages"] if s["stage"] == "fit")
+    path = next(s["artifact"] for s in record["stages"] if s["stage"] == "forecast")
     facts = Artifact.load(Path(path)).manifest.facts
     return {key: facts.get(key) for key in ("runs", "fit", "forecast")}
 
@@ -143,6 +147,13 @@ def plan(
     recipe: RecipeName = "quickstart",
     overrides: Overrides = None,
     rebuild: Rebuild = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="1e15|30min|4device-hours",
+            help="plan the sweep that this pays for, and print it as a recipe's `sweep`",
+        ),
+    ] = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -151,7 +162,12 @@ def plan(
     from flows.recipe import load
 
     with output(as_json) as out:
-        plan = estimate(load(recipe, overrides or ()), frozenset(rebuild or ()))
+        wanted = load(recipe, overrides or ())
+        if budget:
+            wanted = _paid_by(budget, wanted)
+        plan = estimate(wanted, frozenset(rebuild or ()))
+        if budget:
+            plan["designed"] = wanted.model_dump(mode="json", exclude_defaults=True)["sweep"]
         out.result(plan)
         rows = ((s["name"], s["state"], duration(s["seconds"]), s["why"]) for s in plan["stages"])
         out.table(("stage", "would be", "about", "why"), rows)
@@ -161,8 +177,42 @@ def plan(
             f"time     about {duration(plan['seconds'])} ({plan['basis']})\n"
             f"cost     {plan['cost']:.2f} USD"
         )
+        _show_sweep(out, plan)
         for warning in plan["warnings"]:
             out.say(f"warning: {warning}")
+
+
+def _paid_by(budget: str, recipe: "Recipe") -> "Recipe":
+    """The recipe with the sweep that a budget pays for."""
+    from flows.sweep_estimate import total_speed
+    from tasks.scaling.budget import design, read_budget
+
+    settings = recipe.sweep
+    if settings is None:
+        raise BadInput(f"--budget plans a sweep, and recipe '{recipe.name}' has none")
+    total = read_budget(budget, *total_speed(recipe))
+    return recipe.model_copy(update={"sweep": design(total, settings, recipe.tokenizer.vocab_size)})
+
+
+def _show_sweep(out: Output, plan: dict[str, Any]) -> None:
+    if swept := plan["sweep"]:
+        columns = ("name", "params", "tokens", "steps", "flops", "flops_own")
+        rows = (
+            (
+                run["name"],
+                *(human(float(run[c])) for c in columns[1:]),
+                duration(run["seconds"]),
+                "held out" if run["held_out"] else "",
+            )
+            for run in swept["runs"]
+        )
+        out.table((*(c.replace("_", " ") for c in columns), "about", ""), rows)
+        out.say(
+            f"sweep    {human(swept['flops'], 'FLOP')}, {swept['saved']:.0%} saved by trunks, "
+            f"about {duration(swept['seconds'])}, {swept['slots']} side by side"
+        )
+    if "designed" in plan:
+        out.say("sweep: " + json.dumps(plan["designed"]))
 
 
 def register(app: typer.Typer) -> None:

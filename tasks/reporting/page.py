@@ -13,12 +13,14 @@ from typing import Any
 from cluster.artifact import Artifact, parents
 from tasks.reporting import plots, words
 from tasks.reporting.funnel import funnel, side_by_side
+from tasks.reporting.scaling import scaling
 
 View = dict[str, Any]
 Stages = dict[str, list[Artifact]]
 TRAINED = ("pretrain", "classify", "label", "translate", "instruct", "prefer")
 SHORTEST_CURVE = 5
 SOURCE_KEYS = ("path", "files", "bytes", "rows", "license")
+SEEN_KEYS = ("source", "samples", "tokens", "share", "epochs")
 ANSWER_KEYS = ("input", "prediction", "reference", "sampled")
 
 
@@ -57,9 +59,11 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
         "contamination": _facts(stages, "decontaminate"),
         "privacy": privacy(stages),
         "tokenizer": tokens(stages),
+        "packing": _scalars(_facts(stages, "packing")) + _scalars(_metrics(stages, "packing")),
+        "seen": _picked(_facts(stages, "pretrain").get("sources"), SEEN_KEYS),
         "trainings": [t for name in TRAINED for a in stages[name] if (t := training(a))],
         "classes": classes(stages),
-        "scaling": scaling(stages),
+        "scaling": scaling(stages["forecast"] or stages["fit"], stages["sweep"]),
         "scores": scores(stages),
         "judge": judge(stages),
         "samples": _picked(_facts(stages, "answers").get("samples"), ANSWER_KEYS),
@@ -71,7 +75,7 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
 def headline(stages: Stages) -> list[View]:
     """The few figures that come first, each with what it is to be compared with."""
     held, classify = _metrics(stages, "evaluate"), _metrics(stages, "classify")
-    pretrain, forecast = _metrics(stages, "pretrain"), _facts(stages, "fit").get("forecast")
+    pretrain, forecast = _metrics(stages, "pretrain"), _facts(stages, "forecast").get("forecast")
     found: list[View] = []
     if "bits_per_byte_witten_bell" in held:
         baseline = words.number(held["bits_per_byte_witten_bell"])
@@ -82,9 +86,9 @@ def headline(stages: Stages) -> list[View]:
     if "accuracy" in classify:
         baseline = words.number(classify.get("accuracy_majority"))
         found.append(_card("accuracy", classify["accuracy"], f"majority class {baseline}"))
-    if forecast:
-        error = words.signed_percent(forecast["predictions"][0]["error"])
-        reach = words.number(forecast["reach"], 3)
+    if forecast and forecast["mean_error"] is not None:
+        error = words.signed_percent(forecast["mean_error"])
+        reach = words.number(max(t["reach"] for t in forecast["targets"]), 3)
         found.append(_card("forecast error", error, f"at {reach} times the compute"))
     if "params" in pretrain:
         tokens = words.number(pretrain.get("tokens", stages["pretrain"][-1].manifest.tokens))
@@ -144,22 +148,6 @@ def classes(stages: Stages) -> View:
         for name, row in zip(names, counts, strict=True)
     ]
     return {"names": names, "rows": rows}
-
-
-def scaling(stages: Stages) -> View:
-    """The sweep's runs, law and forecast; empty without a fit."""
-    facts = _facts(stages, "fit")
-    if "runs" not in facts:
-        return {}
-    law = facts["fit"]
-    names = ("E", "A", "B", "alpha", "beta", "N_c", "D_c", "alpha_N", "alpha_D", "a", "b")
-    errors = law.get("std_err") or {}
-    finished = sum(run["status"] == "finished" for run in facts["runs"])
-    return facts | {
-        "plot": plots.sweep(facts["runs"], facts.get("forecast")) if finished > 1 else "",
-        "parameters": [(n, law[n], errors.get(n)) for n in names if law.get(n) is not None],
-        "band": law.get("E_band"),
-    }
 
 
 def scores(stages: Stages) -> list[tuple[str, float]]:

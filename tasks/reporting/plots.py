@@ -9,9 +9,6 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
-
-from tasks.reporting import words
 
 ACCENT, INK, FAINT, WARM = "#0b6e8a", "#1d2b33", "#9fb0b8", "#c4661f"
 SHADES = ("#8fc1cf", "#5aa3b8", "#2f88a3", "#0b6e8a", "#07536a", "#04384a", "#02222e")
@@ -56,41 +53,7 @@ def loss_curve(rows: Sequence[Mapping[str, Any]], title: str) -> str:
         axes.set_ylabel("loss, nats per target")
         _frame_losses(axes, loss)
 
-    return _svg(draw, f"Training loss of {title} by step", (3.7, 2.5))
-
-
-def sweep(runs: Sequence[Mapping[str, Any]], forecast: Mapping[str, Any] | None) -> str:
-    """Held-out loss by compute, a line per width; the forecast's band beside the measured loss."""
-    finished = [run for run in runs if run["status"] == "finished"]
-    held = forecast["name"] if forecast else None
-    widths = sorted({run["width"] for run in finished}, key=lambda w: w or 0)
-
-    def draw(axes: Axes) -> None:
-        for index, width in enumerate(widths):
-            own = [r for r in finished if r["width"] == width and r["name"] != held]
-            own.sort(key=lambda r: r["flops"])
-            shade = SHADES[index * (len(SHADES) - 1) // max(1, len(widths) - 1)]
-            x, y = [r["flops"] for r in own], [r["loss"] for r in own]
-            axes.plot(x, y, "o-", color=shade, markersize=4, label=f"width {width}")
-        if forecast:
-            _draw_forecast(axes, forecast)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.xaxis.set_major_formatter(lambda x, _: words.scientific(x, 0))
-        axes.set_xlabel("training compute, floating-point operations")
-        axes.set_ylabel("held-out loss, nats per token")
-        axes.legend(loc="upper right", fontsize=8, ncols=2 if len(widths) > 4 else 1)
-
-    return _svg(draw, "Held-out loss of the sweep's runs by training compute", (7.6, 3.5))
-
-
-def _draw_forecast(axes: Axes, forecast: Mapping[str, Any]) -> None:
-    first, x = forecast["predictions"][0], [forecast["flops"]]
-    low, high = first.get("low", first["loss"]), first.get("high", first["loss"])
-    axes.plot([*x, *x], [low, high], "_-", color=WARM, markersize=9, linewidth=1.2)
-    axes.plot(x, [first["loss"]], "s", color=WARM, markersize=5, label="predicted, 90 % band")
-    axes.plot(x, [forecast["measured"]], "x", color=INK, label="measured", **CROSS)
+    return svg(draw, f"Training loss of {title} by step", (3.7, 2.5))
 
 
 def _frame_losses(axes: Axes, loss: np.ndarray) -> None:
@@ -108,7 +71,7 @@ def _running_mean(values: np.ndarray, half: int) -> np.ndarray:
     return (sums[last] - sums[first]) / (last - first)
 
 
-def _svg(draw: Callable[[Axes], None], description: str, inches: tuple[float, float]) -> str:
+def svg(draw: Callable[[Axes], None], description: str, inches: tuple[float, float]) -> str:
     """An SVG element that scales with its column and says what it shows."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=inches, layout="constrained")

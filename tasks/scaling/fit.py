@@ -5,6 +5,7 @@ parameters are identifiable; where they are not, a law with few parameters is th
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from cluster.errors import BadInput
 from cluster.settings import nearest
 from tasks.scaling import isoflop, robust
 from tasks.scaling.laws import LAWS, Law
+from tasks.scaling.robust import Problem
 from tasks.scaling.runs import REQUIRED, Columns, read
 
 FORMS = tuple(REQUIRED)
-LOSSES = ("huber", "lad")
+LOSSES = ("huber", "lad", "squares")
 DEFAULT_DELTA = 1e-3
 WIDEST_FLOOR = 0.5  # nats: a wider 90 % band of E means that E is not identifiable
 BAND = (0.05, 0.95)
@@ -48,24 +50,29 @@ def fit_columns(
     bootstrap: int = 0,
     predict: Sequence[float] | None = None,
     seed: int = 0,
-    noise: float = 0.0,
 ) -> Report:
-    """Fit runs given as columns [N].
+    """Fit runs given as columns [N]; the report has the keys of the command contract.
 
-    `loss` is huber (default) with `delta` (default 1e-3) or lad, which has none, of log residuals;
-    `power` and `isoflop` are fitted by least squares. `bootstrap` resamples of the runs give
+    `loss` is huber (default) with `delta` (default 1e-3) or lad, which has none, of log residuals,
+    or squares of the loss itself, which is the default of `tied` (Gadre 2024, appendix); `power`
+    and `isoflop` are fitted by least squares of logarithms. `bootstrap` resamples of the runs give
     standard errors. `predict` is (params, tokens), for repeated also unique tokens, for power (x,);
-    its 90 % band holds the runs' residuals and `noise`, a relative spread, beside the fit's own.
-    The keys are those of the command contract. Raises BadInput for an unknown form or loss, fewer
+    see `prediction.predict` for its 90 % band. Raises BadInput for an unknown form or loss, fewer
     runs than parameters, and a prediction the form cannot make.
     """
     _check_form(form)
-    width = _delta(form, loss, delta)
+    _check_loss(loss, delta)
     if form == "isoflop":
         report = _fit_isoflop(columns, bootstrap, predict, seed)
     else:
-        at = _point(form, predict)
-        report = _fit_law(columns, form, width, bootstrap, at, seed, noise)
+        from tasks.scaling import prediction
+
+        at = point(form, predict)
+        drawn = bootstrap or (PREDICTION_REPLICAS if at else 0)
+        fitted = fit_law(columns, form, loss, delta, drawn, seed)
+        report = describe(fitted, errors=bootstrap > 0)
+        if at:
+            report["prediction"] = prediction.predict(fitted, at, seed=seed)
     unusual = loss not in (None, "huber") or delta not in (None, DEFAULT_DELTA)
     if form in ("isoflop", "power") and unusual:
         ignored = f"{form} is fitted by least squares; loss and delta do not apply to it"
@@ -73,65 +80,74 @@ def fit_columns(
     return report
 
 
-def _fit_law(
+@dataclass(frozen=True)
+class Fitted:
+    """A law fitted to runs: its parameters [P], bootstrap replicas of them [S, P] (one of itself
+    where none were drawn), the 90 % band of E where it has one, and what to doubt.
+    """
+
+    form: str
+    problem: Problem
+    theta_P: np.ndarray
+    cloud_SP: np.ndarray
+    floor: list[float] | None
+    doubts: list[str]
+
+
+def fit_law(
     columns: Columns,
     form: str,
-    delta: float,
-    replicas: int,
-    at: Columns | None,
-    seed: int,
-    noise: float,
-) -> Report:
-    law, target_N, weights_N = LAWS[form], _target(columns), _weights(columns)
-    runs = len(target_N)
-    if runs < law.parameters:
+    loss: str | None = None,
+    delta: float | None = None,
+    replicas: int = 0,
+    seed: int = 0,
+) -> Fitted:
+    """Fit one law by two optimisers, with bootstrap and profile; see `fit_columns`."""
+    problem = problem_of(columns, form, loss, delta)
+    law = problem.law
+    if problem.runs < law.parameters:
         raise BadInput(
-            f"{form} has {law.parameters} parameters, {runs} runs cannot determine them; "
+            f"{form} has {law.parameters} parameters, {problem.runs} runs cannot determine them; "
             "add runs or take a form with fewer: tied 4, kaplan 4, power 2"
         )
-    theta_P = robust.best_of_starts(law, columns, target_N, delta, weights_N)
-    other_P = robust.second_opinion(law, columns, target_N, delta, weights_N)
-    problem = (law, columns, target_N, delta, weights_N)
-    theta_P, doubts = _compare(problem, theta_P, other_P)
-    residual_N = law.evaluate(theta_P[None], columns)[0][0] - target_N
-    scale = 1 if delta > robust.LAD_DELTA else delta
-    drawn = replicas or (PREDICTION_REPLICAS if at else 0)
-    cloud_SP = robust.bootstrap(*problem, theta_P, drawn, seed)
+    theta_P, doubts = _compare(
+        problem, robust.best_of_starts(problem), robust.second_opinion(problem)
+    )
+    cloud_SP = robust.bootstrap(problem, theta_P, replicas, seed)
     floor = _floor_band(problem, theta_P, cloud_SP)
-    doubts += _doubts(law, columns, theta_P, floor)
+    doubts += _doubts(problem, theta_P, floor)
+    drawn = cloud_SP if len(cloud_SP) else theta_P[None]
+    return Fitted(form, problem, theta_P, drawn, floor, doubts)
+
+
+def describe(fitted: Fitted, errors: bool) -> Report:
+    """A fit as the command prints it, with standard errors from its replicas or without."""
+    problem, theta_P, form = fitted.problem, fitted.theta_P, fitted.form
+    scale = problem.delta if problem.delta <= robust.LAD_DELTA else 1
     return {
         "form": form,
-        "objective": float(weights_N @ robust.huber(residual_N, delta)) / scale,
-        "n": runs,
-        **law.report(theta_P),
-        **_frontier(form, columns, theta_P),
-        "rms_log_residual": float(np.sqrt(np.mean(residual_N**2))),
-        "std_err": _spread(law, cloud_SP) if replicas else None,
-        **({"E_band": floor} if floor else {}),
-        "identifiable": not doubts,
-        "warnings": doubts,
-        **(_prediction(law, at, theta_P, cloud_SP, residual_N, noise, seed) if at else {}),
+        "objective": float(problem.total(theta_P[None])[0]) / scale,
+        "n": problem.runs,
+        **problem.law.report(theta_P),
+        **_frontier(form, problem.columns, theta_P),
+        "rms_log_residual": float(np.sqrt(np.mean(problem.log_residuals(theta_P) ** 2))),
+        "std_err": _spread(problem.law, fitted.cloud_SP) if errors else None,
+        **({"E_band": fitted.floor} if fitted.floor else {}),
+        "identifiable": not fitted.doubts,
+        "warnings": list(fitted.doubts),
     }
-
-
-Problem = tuple[Law, Columns, np.ndarray, float, np.ndarray]
 
 
 def _compare(
     problem: Problem, theta_P: np.ndarray, other_P: np.ndarray
 ) -> tuple[np.ndarray, list[str]]:
     """The better of two optimisers' minima, and a doubt when they differ."""
-    law, columns, target_N, delta, weights_N = problem
-    both_SP = np.stack([theta_P, other_P])
-    log_SN = law.evaluate(both_SP, columns)[0]
-    first, second = robust.huber(log_SN - target_N, delta) @ weights_N
+    first, second = problem.total(np.stack([theta_P, other_P]))
     # L-BFGS sees least absolute deviations smoothed, so it may come 1 % short there.
-    allowed = 0.01 if delta <= robust.LAD_DELTA else 1e-3
-    exact = max(first, second) < 1e-12 * len(target_N)
+    allowed = 0.01 if problem.delta <= robust.LAD_DELTA else 1e-3
+    exact = max(first, second) < 1e-12 * problem.runs
     if second < first:
-        theta_P = robust.minimise(law, columns, target_N, delta, other_P[None], weights_N[None])[0][
-            0
-        ]
+        theta_P = robust.minimise(problem, other_P[None])[0][0]
     if exact or abs(first - second) <= allowed * min(first, second):
         return theta_P, []
     return theta_P, [f"the optimisers disagree: objectives {first:.6g} and {second:.6g}"]
@@ -139,22 +155,22 @@ def _compare(
 
 def _floor_band(problem: Problem, theta_P: np.ndarray, cloud_SP: np.ndarray) -> list[float] | None:
     """The wider of the profile's and the bootstrap's 90 % band of E; None for laws without E."""
-    law, columns, target_N, delta, weights_N = problem
+    law = problem.law
     if law.floor is None:
         return None
-    floor, top = law.report(theta_P)["E"], float(columns["loss"].min())
+    floor, top = law.report(theta_P)["E"], float(problem.columns["loss"].min())
     steps = np.geomspace(2e-3, max(top, floor), 12)
     values = np.concatenate([floor - steps, [floor], floor + steps])
     values = np.unique(np.clip(values, 1e-4 * top, 0.999 * top))
-    total_S = robust.profile(*problem, theta_P, law.floor, np.log(values))
-    residual_N = law.evaluate(theta_P[None], columns)[0][0] - target_N
-    least = min(float(weights_N @ robust.huber(residual_N, delta)), total_S.min())
+    total_S = robust.profile(problem, theta_P, law.floor, np.log(values))
+    residual_N = problem.residuals(theta_P[None])[0][0]
+    least = min(float(problem.total(theta_P[None])[0]), total_S.min())
     # Likelihood ratio at 90 % (chi-square 2.71) with the noise scale fitted: Laplace where most
     # residuals lie beyond delta, else normal.
-    laplace = np.median(np.abs(residual_N)) > delta
-    freedom = max(len(target_N) - law.parameters, 1)
+    laplace = np.median(np.abs(residual_N)) > problem.delta
+    freedom = max(problem.runs - law.parameters, 1)
     allowed = least * np.exp(2.71 / (freedom * (2 if laplace else 1)))
-    inside = values[total_S <= max(allowed, 1e-14 * len(target_N))]
+    inside = values[total_S <= max(allowed, 1e-14 * problem.runs)]
     low, high = min([floor, *inside]), max([floor, *inside])
     if len(cloud_SP):
         sampled = np.quantile(np.exp(cloud_SP[:, law.floor]), BAND)
@@ -162,14 +178,12 @@ def _floor_band(problem: Problem, theta_P: np.ndarray, cloud_SP: np.ndarray) -> 
     return [float(low), float(high)]
 
 
-def _doubts(
-    law: Law, columns: Columns, theta_P: np.ndarray, floor: list[float] | None
-) -> list[str]:
-    runs = len(next(iter(columns.values())))
+def _doubts(problem: Problem, theta_P: np.ndarray, floor: list[float] | None) -> list[str]:
+    law, columns = problem.law, problem.columns
     doubts = []
-    if runs < law.parameters + 1:
+    if problem.runs < law.parameters + 1:
         doubts.append(
-            f"{runs} runs for {law.parameters} parameters leave nothing to judge the fit by"
+            f"{problem.runs} runs for {law.parameters} parameters leave nothing to judge the fit by"
         )
     for name in ("params", "tokens"):
         distinct = len(set(columns.get(name, range(9))))
@@ -212,7 +226,7 @@ def _spread(law: Law, cloud_SP: np.ndarray) -> dict[str, float] | None:
     return {name: float(np.std([r[name] for r in reports], ddof=1)) for name in reports[0]}
 
 
-def _point(form: str, at: Sequence[float] | None) -> Columns | None:
+def point(form: str, at: Sequence[float] | None) -> Columns | None:
     """The place of a prediction, as columns of one run."""
     if at is None:
         return None
@@ -224,28 +238,6 @@ def _point(form: str, at: Sequence[float] | None) -> Columns | None:
             f"--predict for {form} takes {','.join(names)}, all positive, not {list(at)}"
         )
     return {name: np.array([float(value)]) for name, value in zip(names, at, strict=True)}
-
-
-def _prediction(
-    law: Law,
-    at: Columns,
-    theta_P: np.ndarray,
-    cloud_SP: np.ndarray,
-    residual_N: np.ndarray,
-    noise: float,
-    seed: int,
-) -> Report:
-    """The prediction and its band: bootstrap replicas, each with a run's residual and the noise."""
-    log_S = law.evaluate(cloud_SP if len(cloud_SP) else theta_P[None], at)[0][:, 0]
-    central = float(law.evaluate(theta_P[None], at)[0][0, 0])
-    generator, runs = np.random.default_rng(seed), len(residual_N)
-    inflate = np.sqrt(runs / max(runs - law.parameters, 1))
-    error_S = generator.choice(residual_N, size=len(log_S)) * inflate
-    error_S = error_S + generator.normal(0, 1, len(log_S)) * noise
-    low, high = np.quantile(log_S - error_S, BAND)
-    band = (min(low, central), central, max(high, central))
-    low, loss, high = (float(v) for v in np.exp(band))
-    return {"prediction": {"loss": loss, "low": low, "high": high}}
 
 
 def _fit_isoflop(
@@ -285,22 +277,25 @@ def _isoflop_spread(columns: Columns, replicas: int, seed: int) -> dict[str, flo
     return dict(zip(("a", "b"), np.std(found, axis=0, ddof=1).tolist(), strict=True))
 
 
-def _target(columns: Columns) -> np.ndarray:
-    return np.log(columns["loss"] if "loss" in columns else columns["y"])
+def problem_of(
+    columns: Columns, form: str, loss: str | None = None, delta: float | None = None
+) -> Problem:
+    """What is minimised. `tied` was published with squares of the loss itself, so it has those
+    unless another loss is asked for.
+    """
+    if form == "tied" and delta is None:
+        loss = loss or "squares"
+    if form == "power" or loss == "squares":
+        return Problem(LAWS[form], columns, robust.SQUARES_DELTA, linear=form != "power")
+    width = robust.LAD_DELTA if loss == "lad" else delta or DEFAULT_DELTA
+    return Problem(LAWS[form], columns, width)
 
 
-def _weights(columns: Columns) -> np.ndarray:
-    return columns.get("weight", np.ones(len(next(iter(columns.values())))))
-
-
-def _delta(form: str, loss: str | None, delta: float | None) -> float:
+def _check_loss(loss: str | None, delta: float | None) -> None:
     if loss is not None and loss not in LOSSES:
         raise BadInput(f"unknown loss '{loss}': {nearest(loss, LOSSES)}")
     if delta is not None and not 0 < delta < float("inf"):
         raise BadInput(f"delta must be positive, got {delta}")
-    if form == "power":
-        return robust.SQUARES_DELTA
-    return robust.LAD_DELTA if loss == "lad" else delta or DEFAULT_DELTA
 
 
 def _check_form(form: str) -> None:

@@ -10,9 +10,11 @@ from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from model.config import from_depth
 from model.flops import flops_per_token, parameter_count
-from tasks.scaling.forecast import FitSettings, fit, row
+from tasks.scaling.forecast import FitSettings, fit, forecast, row
 from tasks.scaling.member import sweep_run
-from tasks.scaling.plan import SweepSettings, members
+from tasks.scaling.outcome import out_of_memory
+from tasks.scaling.plan import SweepSettings, plan_sweep
+from tasks.scaling.trunk import trunk
 from tasks.tokens.shard_writer import ShardWriter
 from tasks.training.settings import OptimizerSettings
 
@@ -58,7 +60,7 @@ def shards(store):
 
 @pytest.fixture(scope="module")
 def member(store, shards):
-    settings = members(sweep_settings())[0]
+    settings = plan_sweep(sweep_settings(), VOCABULARY).members[0]
     return build(sweep_run, store, label=settings.label, shards=shards, settings=settings, seed=0)
 
 
@@ -79,14 +81,14 @@ def test_a_run_learns_and_says_what_it_cost(member):
 
 
 def test_the_same_run_again_is_the_same_to_the_bit(store, shards, member):
-    settings = members(sweep_settings())[0]
+    settings = plan_sweep(sweep_settings(), VOCABULARY).members[0]
     again = build(sweep_run, store, shards=shards, settings=settings, seed=0, force=True)
     assert again.manifest.metrics["loss"] == member.manifest.metrics["loss"]
 
 
 def test_a_run_that_diverges_is_kept_with_its_reason_and_no_loss(store, shards):
     wild = OptimizerSettings(learning_rate=1e30, clip=None, schedule="constant", warmup_steps=0)
-    settings = members(sweep_settings(optimizer=wild))[0]
+    settings = plan_sweep(sweep_settings(optimizer=wild), VOCABULARY).members[0]
     bad = build(sweep_run, store, shards=shards, settings=settings, seed=0)
     assert "loss" not in bad.manifest.metrics
     assert bad.manifest.facts["status"] == "diverged"
@@ -94,10 +96,52 @@ def test_a_run_that_diverges_is_kept_with_its_reason_and_no_loss(store, shards):
     assert row(bad)["loss"] is None
 
 
+def test_a_run_that_branches_off_a_trunk_is_the_run_from_scratch_to_the_bit(store, shards):
+    short, long = plan_sweep(sweep_settings(tokens=(6_400, 12_800)), VOCABULARY).members
+    first = build(trunk, store, label="a", shards=shards, settings=short.trunk(), seed=0)
+    second = build(
+        trunk, store, label="b", shards=shards, settings=long.trunk(), seed=0, before=first
+    )
+    branched = build(sweep_run, store, shards=shards, settings=long, seed=0, trunk=second)
+    scratch = build(sweep_run, store, shards=shards, settings=long, seed=0)
+    assert branched.manifest.metrics["loss"] == scratch.manifest.metrics["loss"]
+    assert branched.manifest.metrics["tokens"] == scratch.manifest.metrics["tokens"] == 12_800
+    own = branched.manifest.metrics["flops_own"] / branched.manifest.metrics["flops"]
+    assert own == pytest.approx(0.2)
+    rows = branched.file("metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in rows] == list(range(1, 101))
+
+
+def test_runs_of_a_trunk_that_diverged_say_so(store, shards):
+    wild = OptimizerSettings(learning_rate=1e30, clip=None, warmup_steps=0, cooldown_share=0.2)
+    (member,) = plan_sweep(sweep_settings(optimizer=wild), VOCABULARY).members
+    bad = build(trunk, store, label="wild", shards=shards, settings=member.trunk(), seed=0)
+    run = build(sweep_run, store, label="w", shards=shards, settings=member, seed=0, trunk=bad)
+    assert run.manifest.facts["status"] == "diverged"
+    assert (
+        "its trunk wild: step 1 of" in run.manifest.facts["why"]
+        or "step" in run.manifest.facts["why"]
+    )
+    assert row(run)["loss"] is None
+
+
+def test_out_of_memory_is_told_from_other_errors(store, shards, monkeypatch):
+    assert out_of_memory(MemoryError())
+    assert out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"))
+    assert not out_of_memory(RuntimeError("size mismatch"))
+
+
 def test_a_sweep_reaches_its_forecast(store, shards):
-    plan = members(sweep_settings(widths=(8, 16), tokens=(3200, 6400)))
-    runs = [build(sweep_run, store, label=m.label, shards=shards, settings=m, seed=0) for m in plan]
-    facts = build(fit, store, runs=runs, settings=FitSettings(bootstrap=10)).manifest.facts
-    assert [r["name"] for r in facts["runs"]] == [m.label for m in plan]
-    assert facts["forecast"]["name"] == "d16-t6.4k"
+    plan = plan_sweep(sweep_settings(widths=(8, 16), tokens=(3200, 6400)), VOCABULARY)
+    runs = [
+        build(sweep_run, store, label=m.label, shards=shards, settings=m, seed=0)
+        for m in plan.members
+    ]
+    held = runs[-1].manifest
+    goal = {"name": held.label} | {k: held.metrics[k] for k in ("params", "tokens", "flops")}
+    settings = FitSettings(bootstrap=10)
+    law = build(fit, store, runs=runs[:-1], targets=[goal], settings=settings)
+    facts = build(forecast, store, fit=law, runs=runs[-1:]).manifest.facts
+    assert [r["name"] for r in facts["runs"]] == [m.label for m in plan.members]
+    assert facts["forecast"]["targets"][0]["name"] == "d16-t6.4k"
     assert not facts["identifiable"]
