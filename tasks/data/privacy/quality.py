@@ -1,12 +1,13 @@
 """Precision and recall by kind on labelled sentences.
 
-    python -m tasks.data.privacy.quality [FILE.jsonl ...]
+    python -m tasks.data.privacy.quality [FILE ...]
 
 A row is `{"text": ..., "spans": [{"start": 0, "end": 4, "kind": "email"}]}`, places in characters.
-A labelled instance is found when redactions, of whatever kind, cover all its letters and digits: it
-is gone. A redaction is right when it touches a labelled instance of its own kind. The sentences
-that come with the package (labelled.jsonl) are made up; half of them hold only numbers and words
-that look like personal data.
+A file of them is JSON lines, or a JSON list as Presidio's evaluation has it (`full_text`, spans of
+`entity_type`, `start_position`, `end_position`), plain or compressed. A labelled instance is found
+when redactions, of whatever kind, cover all its letters and digits: it is gone. A redaction is
+right when it touches a labelled instance of its own kind. The sentences that come with the package
+(labelled.jsonl) are made up; half of them hold only numbers and words that look like personal data.
 """
 
 import hashlib
@@ -15,13 +16,25 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cluster.errors import BadInput
 from tasks.data.privacy.pii import DEFAULT_KINDS, find
 from tasks.data.privacy.spans import KINDS, Span
 
 OWN = Path(__file__).with_name("labelled.jsonl")
+# What Presidio calls our kinds; its others (places, dates, organisations) are not ours.
+PRESIDIO = {
+    "EMAIL_ADDRESS": "email",
+    "IP_ADDRESS": "ip",
+    "CREDIT_CARD": "card",
+    "IBAN_CODE": "iban",
+    "PHONE_NUMBER": "phone",
+    "US_SSN": "national_id",
+    "STREET_ADDRESS": "address",
+    "ADDRESS": "address",
+    "PERSON": "name",
+}
 
 
 class Labelled(NamedTuple):
@@ -80,24 +93,42 @@ def _same(redaction: Span, labelled: Span) -> bool:
 
 
 def read_labelled(path: Path) -> list[Labelled]:
-    """The rows of a labelled file. Raises BadInput naming the line that is none."""
+    """The rows of a labelled file. Raises BadInput naming the row that is none."""
+    from tasks.data.reading.decompress import read_chunks
+
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
+        content = b"".join(read_chunks(path)).decode()
+    except (BadInput, UnicodeDecodeError) as error:
         raise BadInput(f"redact.labelled: {path} cannot be read: {error}") from error
-    return [_row(path, n, line) for n, line in enumerate(lines, 1) if line.strip()]
-
-
-def _row(path: Path, number: int, line: str) -> Labelled:
+    if content.lstrip()[:1] != "[":
+        lines = enumerate(content.splitlines(), 1)
+        return [_row(f"{path}, line {n}", line) for n, line in lines if line.strip()]
     try:
-        row = json.loads(line)
-        text, spans = row["text"], [Span(s["start"], s["end"], s["kind"]) for s in row["spans"]]
+        rows = json.loads(content)
+    except ValueError as error:
+        raise BadInput(f"redact.labelled: {path} is not valid JSON: {error}") from error
+    return [_row(f"{path}, entry {n}", json.dumps(row)) for n, row in enumerate(rows, 1)]
+
+
+def _row(place: str, content: str) -> Labelled:
+    try:
+        row = json.loads(content)
+        text = row["full_text"] if "full_text" in row else row["text"]
+        spans = [span for label in row["spans"] if (span := _span(label))]
         wrong = [s for s in spans if s.kind not in KINDS or not 0 <= s.start < s.end <= len(text)]
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{path}, line {number}: {error!r}; {EXPECTED}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{place}: {error!r}; {EXPECTED}") from error
     if wrong:
-        raise BadInput(f"{path}, line {number}: {wrong[0]} is no span of the text; {EXPECTED}")
+        raise BadInput(f"{place}: {wrong[0]} is no span of the text; {EXPECTED}")
     return Labelled(text, spans)
+
+
+def _span(label: dict[str, Any]) -> Span | None:
+    """The span of a label; None for one of Presidio's that is no kind of ours."""
+    if "entity_type" not in label:
+        return Span(label["start"], label["end"], label["kind"])
+    kind = PRESIDIO.get(label["entity_type"])
+    return Span(label["start_position"], label["end_position"], kind) if kind else None
 
 
 EXPECTED = (
