@@ -3,9 +3,9 @@
     checkpoints/step-00000120/      rank-00000.safetensors .. and checkpoint.json
     checkpoints/.step-00000160/     one that is being written, or whose writer was killed
 
-Every rank writes and syncs its own file; rank 0 then writes `checkpoint.json` with the size and
-SHA-256 of each, renames the folder to its final name and syncs the parent. The newest two are kept.
-Files are safetensors: nothing that is loaded can run code.
+Every rank writes and syncs its own file, in a thread, while training goes on; rank 0 then writes
+`checkpoint.json` with the size and SHA-256 of each, renames the folder to its final name and syncs
+the parent. The newest two are kept. Files are safetensors: nothing that is loaded can run code.
 """
 
 import hashlib
@@ -14,9 +14,13 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
 
 from cluster.errors import BadInput
 from cluster.files import sync
@@ -66,40 +70,65 @@ class Checkpoint:
             )
 
 
-def save(
-    folder: Path,
-    world: World,
-    write: Callable[[Path], None],
-    *,
-    step: int,
-    tokens: int,
-    job: Mapping[str, Any],
-) -> Path:
-    """Write a checkpoint; every rank calls this, and `write(path)` writes its own tensors.
+class Writing:
+    """A checkpoint on its way to the disk: `Writing(...)` begins it, `commit` makes it one.
 
-    Raises CheckpointFailed on all ranks when any of them could not write, a full disk for one.
+    Every rank makes one of its own `tensors` (their copies: training may go on), and all commit
+    together.
     """
-    final = folder / f"step-{step:08d}"
-    temporary = folder / f".{final.name}"
-    if world.leads:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-    world.broadcast(None)
-    files = _checked(world.gather(_write(temporary / f"rank-{world.rank:05d}.safetensors", write)))
-    fault = None
-    if world.leads:
-        try:
-            _write_record(temporary / RECORD, Checkpoint(final, step, tokens, dict(job), files))
-            shutil.rmtree(final, ignore_errors=True)
-            temporary.rename(final)
-            sync(folder)
-        except OSError as error:
-            fault = str(error)
-    _checked([{"fault": world.broadcast(fault)}])
-    if world.leads:
-        for old in complete(folder)[KEPT:]:
-            shutil.rmtree(old)
-    return final
+
+    def __init__(
+        self,
+        folder: Path,
+        world: World,
+        tensors: "dict[str, torch.Tensor]",
+        *,
+        step: int,
+        tokens: int,
+        job: Mapping[str, Any],
+    ) -> None:
+        self.world, self.step = world, step
+        self._about = Checkpoint(folder / f"step-{step:08d}", step, tokens, dict(job), {})
+        self._temporary = folder / f".{self._about.path.name}"
+        if world.leads:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary.mkdir(parents=True)
+        world.broadcast(None)
+        path = self._temporary / f"rank-{world.rank:05d}.safetensors"
+        pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._file = pool.submit(_write, path, tensors)
+        pool.shutdown(wait=False)
+
+    @property
+    def written(self) -> bool:
+        """Whether this rank's file is on the disk."""
+        return self._file.done()
+
+    def wait(self) -> None:
+        """Until the thread has ended, whatever came of it."""
+        futures.wait([self._file])
+
+    def commit(self) -> Path:
+        """The checkpoint's folder, once all files are written; earlier ones but one are removed.
+
+        Raises CheckpointFailed on all ranks when any of them could not write, a full disk for one.
+        """
+        final = self._about.path
+        files = _checked(self.world.gather(self._file.result()))
+        fault = None
+        if self.world.leads:
+            try:
+                _write_record(self._temporary / RECORD, replace(self._about, files=files))
+                shutil.rmtree(final, ignore_errors=True)
+                self._temporary.rename(final)
+                sync(final.parent)
+            except OSError as error:
+                fault = str(error)
+        _checked([{"fault": self.world.broadcast(fault)}])
+        if self.world.leads:
+            for old in complete(final.parent)[KEPT:]:
+                shutil.rmtree(old)
+        return final
 
 
 def graft(source: Path, folder: Path, changes: Mapping[str, Any]) -> None:
@@ -174,14 +203,16 @@ def fingerprint(path: Path) -> dict[str, Any]:
     return {"size": path.stat().st_size, "sha256": digest}
 
 
-def _write(path: Path, write: Callable[[Path], None]) -> dict[str, Any]:
+def _write(path: Path, tensors: "dict[str, torch.Tensor]") -> dict[str, Any]:
     """Write and sync one rank's file; its fingerprint, or the fault that kept it from being one."""
+    from safetensors.torch import save_file
+
     try:
-        write(path)
+        save_file(tensors, path)
         with path.open("rb") as file:
             os.fsync(file.fileno())
         return {"name": path.name, **fingerprint(path)}
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         return {"fault": f"{path}: {error}"}
 
 

@@ -67,6 +67,7 @@ class TrainJob:
     seed: int = 0
     data: str = ""
     checkpoint_seconds: float = 20.0
+    most_skipped: int = 0
     keep_state: bool = False
     tracker: Tracker | None = None
     on_progress: Progress | None = None

@@ -15,6 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,18 +28,26 @@ from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.world import World, join
 from tasks.training import checkpoint, state
-from tasks.training.job import CHECKPOINTS, WEIGHTS, Batch, Diverged, Preempted, TrainJob
+from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS, Batch, Diverged, Preempted, TrainJob
 from tasks.training.optimizers import make_optimizer
 from tasks.training.prefetch import Prefetcher
 from tasks.training.schedule import factor
-from tasks.training.telemetry import MetricsFile, Reporter, Row
+from tasks.training.spikes import (
+    WINDOW,
+    LossWatch,
+    Spike,
+    batch_of,
+    note_skipped,
+    read_skipped,
+)
+from tasks.training.telemetry import MetricsFile, Reporter, Row, read_rows
 
 log = logging.getLogger("headrace.train")
 
 
 def train(job: TrainJob, placement: Placement) -> None:
     """Train, from the newest checkpoint if there is one, and leave `weights.safetensors` and
-    `metrics.jsonl` in the job's scratch folder.
+    `metrics.jsonl` in the job's scratch folder, with `skipped.json` where batches were skipped.
 
     Every rank calls this. Raises Diverged, Preempted, CheckpointFailed, or BadInput when the
     checkpoints found are damaged or belong to another training.
@@ -47,15 +56,57 @@ def train(job: TrainJob, placement: Placement) -> None:
         log.warning("this CPU has no bfloat16 arithmetic: precision bf16 is far slower than fp32")
     with _threads(placement.cpu_threads):
         world = join(gpu=placement.gpus > 0)
-        folder = job.scratch / CHECKPOINTS
-        found = _agreed(world, lambda: checkpoint.newest(folder))
-        trainer = Trainer(job, placement, world, found)
-        try:
-            trainer.run()
-            state.write_weights(trainer.engine, job.scratch / WEIGHTS, world.leads)
-            world.broadcast(None)
-        finally:
-            trainer.close()
+        while spike := _attempt(job, placement, world):
+            _skip(job, world, spike)
+
+
+def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:
+    """Train to the end, or to a step that should not be made; every rank meets it alike."""
+    found = _agreed(world, lambda: checkpoint.newest(job.scratch / CHECKPOINTS))
+    trainer = Trainer(job, placement, world, found)
+    try:
+        trainer.run()
+        state.write_weights(trainer.engine, job.scratch / WEIGHTS, world.leads)
+        world.broadcast(None)
+    except Spike as spike:
+        trainer.commit()
+        return spike
+    finally:
+        trainer.close()
+    return None
+
+
+def _skip(job: TrainJob, world: World, spike: Spike) -> None:
+    """Note that a batch is to be skipped; raise Diverged when that would be one too many."""
+    step, skipped = spike.step, world.broadcast(read_skipped(job.scratch))
+    first = (batch_of(step, skipped) - 1) * job.batch_samples
+    told = f"step {step} of {job.steps}: {spike}, on samples {first} to " + str(
+        first + job.batch_samples - 1
+    )
+    if step in skipped or len(skipped) >= job.most_skipped:
+        after = f" after {len(skipped)} skipped batches {skipped}" if skipped else ""
+        raise Diverged(
+            f"{told}; the step was not taken{after}. Lower the learning rate "
+            f"(now {job.optimizer.learning_rate}) or look at those samples"
+        )
+    if world.leads:
+        note_skipped(job.scratch, [*skipped, step])
+        log.warning(
+            "%s: back to the newest checkpoint, to skip that batch (%d of at most %d)",
+            told,
+            len(skipped) + 1,
+            job.most_skipped,
+        )
+    world.broadcast(None)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the ranks ask for after a step: to stop, to save, to commit what all have written."""
+
+    stop: bool
+    save: bool
+    written: bool
 
 
 class Trainer:
@@ -84,6 +135,9 @@ class Trainer:
             state.load_moments(self.engine, checkpoint.reader(found), self.done)
         self.stop = threading.Event()
         self.saved_at = time.monotonic()
+        self.writing: checkpoint.Writing | None = None
+        self.skipped, losses = world.broadcast(_history(job, self.done) if world.leads else None)
+        self.losses = LossWatch(losses) if job.most_skipped else None
         if world.leads:
             self.metrics = MetricsFile(job.scratch, after=self.done)
             self.reporter = Reporter(job.scratch, job.steps, job.tracker, job.on_progress)
@@ -94,24 +148,28 @@ class Trainer:
         first = self.done + 1
         with _terminated(self.stop), Prefetcher(self.fetch, first, self.job.steps) as batches:
             for step in range(first, self.job.steps + 1):
-                row, stop, due = self.step(step, batches)
+                row, asked = self.step(step, batches)
                 self.done = step
                 if self.world.leads:
                     self.metrics.append(row)
                     self.reporter.progress(row)
-                last = step == self.job.steps
-                if self.job.keep_state if last else stop or due:
+                if asked.written:
+                    self.commit()
+                if (asked.stop or asked.save) and step < self.job.steps:
                     self.save()
-                if stop and not last:
+                if asked.stop and step < self.job.steps:
+                    self.commit()
                     raise Preempted(
                         f"training was asked to stop and has saved step {step} of "
                         f"{self.job.steps}; run the same command again to go on"
                     )
+        self.commit()
 
     def fetch(self, step: int) -> tuple[list[dict[str, Tensor]], int]:
         """This rank's micro-batches of a step, and how many tokens they train on."""
         local = self.micro * self.accumulation
-        first = (step - 1) * self.job.batch_samples + self.world.rank * local
+        before = batch_of(step, self.skipped) - 1
+        first = before * self.job.batch_samples + self.world.rank * local
         batch = self.program.batch(first, local)
         tensors = {key: torch.from_numpy(array) for key, array in batch.items()}
         pieces = [
@@ -120,18 +178,19 @@ class Trainer:
         ]
         return pieces, _count_tokens(batch)
 
-    def step(self, step: int, batches: "Prefetcher") -> tuple[Row, bool, bool]:
-        """One optimizer step: its row, whether to stop, whether a checkpoint is due."""
+    def step(self, step: int, batches: "Prefetcher") -> tuple[Row, "Asked"]:
+        """One optimizer step: its row, and what the ranks together ask for after it."""
         started = time.monotonic()
         pieces, tokens = batches.take(step)
         data_seconds = time.monotonic() - started
         _seed(self.job.seed, step, self.world)
         loss = self.backward(pieces)
         due = started - self.saved_at > self.job.checkpoint_seconds
-        total, tokens, stops, dues = self.world.sum(
-            [loss, tokens, float(self.stop.is_set()), float(due and self.world.leads)]
-        )
+        written = self.writing is not None and self.writing.written
+        flags = (self.stop.is_set(), due and self.world.leads, written)
+        total, tokens, *counts = self.world.sum([loss, tokens, *map(float, flags)])
         loss = total / self.world.size
+        self.watch(step, loss)
         rate = factor(step, self.job.steps, self.job.optimizer)
         norm = self.update(step, loss, rate)
         self.tokens += int(tokens)
@@ -146,7 +205,12 @@ class Trainer:
             "tokens_per_second": round(tokens / seconds, 1),
             "data_seconds": round(data_seconds, 6),
         }
-        return row, stops > 0, dues > 0
+        return row, Asked(counts[0] > 0, counts[1] > 0, counts[2] == self.world.size)
+
+    def watch(self, step: int, loss: float) -> None:
+        """Raise Spike when the loss is out of all proportion to those before it."""
+        if self.losses and (usual := self.losses.usual(loss)):
+            raise Spike(step, f"loss {loss:.4g}, where {usual:.4g} is usual")
 
     def backward(self, pieces: list[dict[str, Tensor]]) -> float:
         """Gradients of this rank's micro-batches; their mean loss."""
@@ -162,7 +226,7 @@ class Trainer:
     def update(self, step: int, loss: float, rate: float) -> float:
         """Step the optimizer; the gradient norm before clipping.
 
-        Loss and norm are the same on every rank, so all of them raise Diverged or none does. The
+        Loss and norm are the same on every rank, so all of them raise Spike or none does. The
         norm is known before the step in ZeRO 0; ZeRO 1-3 skip the step by themselves.
         """
         clip, norm = self.job.optimizer.clip, math.nan
@@ -176,33 +240,36 @@ class Trainer:
             if sharded:
                 norm = float(self.engine.get_global_grad_norm())
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            first = (step - 1) * self.job.batch_samples
-            raise Diverged(
-                f"step {step} of {self.job.steps}: loss {loss}, gradient norm {norm}, on samples "
-                f"{first} to {first + self.job.batch_samples - 1}; the step was not taken. "
-                f"Lower the learning rate (now {self.job.optimizer.learning_rate}) or look at "
-                "those samples"
-            )
+            raise Spike(step, f"loss {loss}, gradient norm {norm}")
         return norm
 
     def save(self) -> None:
-        """Leave a checkpoint; rows up to it are final then."""
+        """Begin a checkpoint, after the one that is being written."""
+        self.commit()
         if self.world.leads:
             self.metrics.sync()
-        checkpoint.save(
+        self.writing = checkpoint.Writing(
             self.job.scratch / CHECKPOINTS,
             self.world,
-            lambda path: state.write_share(self.engine, path, self.world.rank, self.world.size),
+            state.share(self.engine, self.world.rank, self.world.size),
             step=self.done,
             tokens=self.tokens,
             job=self.identity,
         )
         self.saved_at = time.monotonic()
-        if self.world.leads:
-            self.reporter.final(self.done)
+
+    def commit(self) -> None:
+        """Finish the checkpoint that is being written, if one is; rows up to it are final then."""
+        writing, self.writing = self.writing, None
+        if writing:
+            writing.commit()
+            if self.world.leads:
+                self.reporter.final(writing.step)
 
     def close(self) -> None:
         """Free the engine and close the files."""
+        if self.writing:
+            self.writing.wait()
         self.engine.destroy()
         if self.world.leads:
             self.metrics.close()
@@ -234,6 +301,13 @@ def _groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     vectors = [p for p in module.parameters() if p.ndim < 2]
     decayed = {"params": matrices, "weight_decay": weight_decay}
     return [g for g in (decayed, {"params": vectors, "weight_decay": 0.0}) if g["params"]]
+
+
+def _history(job: TrainJob, done: int) -> tuple[list[int], list[float]]:
+    """The batches that are skipped, and the losses of the last steps that were made."""
+    rows = read_rows(job.scratch / METRICS)
+    losses = [row["loss"] for row in rows if row["step"] <= done]
+    return read_skipped(job.scratch), losses[-WINDOW:]
 
 
 def _agreed(world: World, find: Callable[[], Any]) -> Any:

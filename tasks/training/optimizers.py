@@ -2,16 +2,15 @@
 
     optimizer = make_optimizer(program.groups, OptimizerSettings(name="muon"))
 
-| name | update | state of a parameter |
-|---|---|---|
-| sgd | gradient | none |
-| momentum | heavy ball: a decaying sum of gradients (Polyak 1964) | that sum |
-| adagrad | over the root of the sum of squares (Duchi et al. 2011) | the sum |
-| rmsprop | over the root of their decaying mean (Hinton 2012) | the mean |
-| adam | means of gradients and squares, corrected for their start (Kingma and Ba 2015) | both means |
-| adamw | the same, weights decaying beside it (Loshchilov and Hutter 2019) | both means |
-| muon | matrices in blocks: the sum of gradients made orthogonal (Jordan et al. 2024), at the size of
-  AdamW's updates (Liu et al. 2025); other parameters: adamw | the sum; both means |
+- `sgd`: along the gradient. Keeps nothing.
+- `momentum`: heavy ball, along a decaying sum of gradients (Polyak 1964). Keeps the sum.
+- `adagrad`: over the root of the sum of squares (Duchi et al. 2011). Keeps the sum.
+- `rmsprop`: over the root of their decaying mean (Hinton 2012). Keeps the mean.
+- `adam`: the means of gradients and of squares, corrected for their start (Kingma and Ba 2015).
+  Keeps both.
+- `adamw`: the same, with weights decaying beside it (Loshchilov and Hutter 2019).
+- `muon`: for matrices in blocks, the decaying sum of gradients made orthogonal (Jordan et al. 2024)
+  and as large as AdamW's updates (Liu et al. 2025). Keeps the sum. Other parameters have AdamW.
 
 Each group says under `moments` which tensors its optimizer keeps for a parameter: what checkpoints
 hold of it.

@@ -29,8 +29,8 @@ def pretrain(
     Files: `config.json`, `model.safetensors`, `tokenizer.json`, `tokenizer_config.json`, and
     `metrics.jsonl` with a row per step; where the objective learns something beside the network,
     `objective/model.safetensors`. Facts: `objective` (its settings), `context`, `seed`,
-    `samples_seen`, `epochs`, `sources` (what was seen of each, and how often), `mixture`,
-    `vocab_size`, `history`. Metrics:
+    `samples_seen`, `skipped_batches`, `epochs`, `sources` (what was seen of each, and how often),
+    `mixture`, `vocab_size`, `history`. Metrics:
     `params`, `params_non_embedding`, `train_loss` (nats a target, mean of the last twentieth of the
     steps), `train_seconds`, `tokens_per_second`, `flops_per_second`.
     Raises BadInput, before anything trains, when shards, tokenizer, model and objective do not

@@ -32,6 +32,7 @@ from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.launch import launch, load_trained
 from tasks.training.samples import samples_of
 from tasks.training.settings import ModelSettings, PretrainSettings
+from tasks.training.spikes import read_skipped
 from tasks.training.telemetry import Row, read_rows, thin
 
 OWN = "objective/model.safetensors"
@@ -92,6 +93,7 @@ def train_network(
         "vocab_size": vocab_size,
         "seed": seed,
         "samples_seen": samples,
+        "skipped_batches": read_skipped(draft.scratch),
         "epochs": round(samples / len(order), 3),
         "batch_samples": job.batch_samples,
         "sources": sources,

@@ -86,7 +86,9 @@ class OptimizerSettings(Settings):
     )
     momentum: float = Field(0.95, ge=0, lt=1, description="decay of momentum's and muon's sum")
     epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment")
-    weight_decay: float = Field(0.1, ge=0, description="of matrices only; decoupled in adamw and muon")
+    weight_decay: float = Field(
+        0.1, ge=0, description="of matrices only; decoupled in adamw and muon"
+    )
     clip: float | None = Field(1.0, gt=0, description="largest gradient norm; null does not clip")
     schedule: ScheduleName = Field("wsd", description="path of the learning rate after warm-up")
     warmup_steps: int | None = Field(None, ge=0, description="linear warm-up; null is 5 % of steps")
@@ -161,6 +163,12 @@ class PretrainSettings(TrainSettings, ObjectiveSettings):
 
     tokens: int = Field(1_000_000, ge=1, description="training tokens, repeats included")
     batch_tokens: int = Field(16_384, ge=1, description="tokens of one optimizer step")
+    most_skipped: int = Field(
+        5,
+        ge=0,
+        description="batches with a loss over 3 times the usual, or not finite, that are skipped "
+        "before training counts as diverged",
+    )
     micro_batch_tokens: int | None = Field(
         None, ge=1, description="tokens one process works on at a time; null is its whole share"
     )

@@ -20,15 +20,13 @@ from torch import Tensor, nn
 Read = Callable[[str], Tensor]
 
 
-def write_share(engine: Any, path: Path, rank: int, size: int) -> None:
-    """Write every `size`-th tensor of the state to a file. All ranks must call this together."""
-    from safetensors.torch import save_file
-
-    share = {}
-    for index, (name, tensor) in enumerate(named_state(engine)):
-        if index % size == rank:
-            share[name] = _owned(tensor)
-    save_file(share, path)
+def share(engine: Any, rank: int, size: int) -> dict[str, Tensor]:
+    """Copies of every `size`-th tensor of the state. All ranks must call this together."""
+    return {
+        name: _owned(tensor)
+        for index, (name, tensor) in enumerate(named_state(engine))
+        if index % size == rank
+    }
 
 
 def write_weights(engine: Any, path: Path, leads: bool) -> None:

@@ -20,6 +20,7 @@ from tasks.training import checkpoint, state
 from tasks.training.checkpoint import CheckpointFailed
 from tasks.training.job import CHECKPOINTS, TrainJob
 from tasks.training.launch import launch
+from tasks.training.loop import Trainer
 from tasks.training.settings import OptimizerSettings
 from tasks.training.telemetry import TIMING
 from tests.faults.train_toy import STEPS
@@ -129,18 +130,18 @@ def stopped(folder: Path, at: int, **changes: Any) -> TrainJob:
 def test_a_crash_while_saving_leaves_the_checkpoints_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = state.write_share, []
+    real, calls = checkpoint._write, []
 
-    def full_disk(engine: Any, path: Path, rank: int, size: int) -> None:
+    def full_disk(path: Path, tensors: Any) -> Any:
         calls.append(path)
-        real(engine, path, rank, size)
         if len(calls) == 6:
-            path.write_bytes(path.read_bytes()[:100])
-            raise OSError(28, "No space left on device")
+            path.write_bytes(b"half")
+            path = path / "no folder"
+        return real(path, tensors)
 
-    monkeypatch.setattr(state, "write_share", full_disk)
+    monkeypatch.setattr(checkpoint, "_write", full_disk)
     job = toy.job(tmp_path, checkpoint_seconds=1e-6)
-    with pytest.raises(CheckpointFailed, match=r"step-00000006.*No space left on device"):
+    with pytest.raises(CheckpointFailed, match=r"not written: .*step-00000006.*Not a directory"):
         launch(job, Placement())
     found = checkpoint.newest(tmp_path / CHECKPOINTS)
     assert found is not None
@@ -157,25 +158,32 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize(
     ("place", "survivor"),
-    [("write_share", 5), ("fingerprint", 5), ("_write_record", 5), ("rename", 5), ("complete", 6)],
+    [
+        ("share", 5),
+        ("_write", 5),
+        ("fingerprint", 5),
+        ("_write_record", 5),
+        ("rename", 5),
+        ("complete", 6),
+    ],
 )
 def test_a_kill_at_any_point_of_saving_leaves_a_complete_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, survivor: int
 ) -> None:
-    target: Any = {"write_share": state, "rename": Path}.get(place, checkpoint)
-    real_save, real = checkpoint.save, getattr(target, place)
-    saving = []
+    target: Any = {"share": state, "rename": Path}.get(place, checkpoint)
+    real_save, real, saving = Trainer.save, getattr(target, place), []
 
-    def save(*arguments: Any, step: int, **named: Any) -> Path:
-        saving.append(step)
-        return real_save(*arguments, step=step, **named)
+    def save(trainer: Trainer) -> None:
+        trainer.commit()
+        saving.append(trainer.done)
+        real_save(trainer)
 
     def killed(*arguments: Any) -> Any:
         if saving and saving[-1] == 6:
             raise Killed
         return real(*arguments)
 
-    monkeypatch.setattr(checkpoint, "save", save)
+    monkeypatch.setattr(Trainer, "save", save)
     monkeypatch.setattr(target, place, killed)
     with pytest.raises(Killed):
         launch(toy.job(tmp_path, checkpoint_seconds=1e-6), Placement())

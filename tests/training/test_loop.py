@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -14,10 +15,11 @@ from torch import nn
 from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.tracking import NullTracker
-from tasks.training.job import CHECKPOINTS, Diverged, TrainJob
+from tasks.training.job import CHECKPOINTS, Diverged, Program, TrainJob
 from tasks.training.launch import launch, load_trained
 from tasks.training.schedule import factor
 from tasks.training.settings import OptimizerSettings
+from tasks.training.spikes import batch_of, read_skipped
 from tests.training import toy
 
 
@@ -133,6 +135,51 @@ def test_an_infinite_gradient_alone_stops_training(tmp_path: Path, zero_stage: i
     with pytest.raises(Diverged, match=r"step 3 of 12: loss \d.*gradient norm (inf|nan)"):
         launch(job, Placement(zero_stage=zero_stage))
     assert len(rows(job)) == 2
+
+
+POISONED = toy.batch(24 * 8, 8)["inputs"]
+
+
+def poisoned(factor: float) -> Program:
+    """A toy with one batch, that of step 25, whose loss is so many times too high."""
+    program = toy.build()
+
+    def harm(module: nn.Module, inputs: Any, named: dict[str, Any], loss: torch.Tensor) -> Any:
+        return loss * factor if np.array_equal(named["inputs"], POISONED) else loss
+
+    program.module.register_forward_hook(harm, with_kwargs=True)
+    return program
+
+
+@pytest.mark.parametrize("zero_stage", [0, 2])
+@pytest.mark.parametrize("factor", [20.0, float("nan")])
+def test_a_poisoned_batch_is_rewound_and_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, factor: float, zero_stage: int
+) -> None:
+    job = toy.job(
+        tmp_path / "poisoned",
+        build=partial(poisoned, factor),
+        steps=60,
+        most_skipped=2,
+        checkpoint_seconds=0.01,
+    )
+    found = losses(job, zero_stage=zero_stage)
+    clean = losses(toy.job(tmp_path / "clean", steps=60), zero_stage=zero_stage)
+    assert read_skipped(job.scratch) == [25]
+    assert "on samples 192 to 199: back to the newest checkpoint" in caplog.text
+    assert found[:24] == clean[:24]
+    assert found[-1] == pytest.approx(clean[-1], rel=0.01)
+
+
+def test_too_many_poisoned_batches_end_training(tmp_path: Path) -> None:
+    build = partial(toy.build, poison=3)  # in every attempt, so at another step each time
+    job = toy.job(tmp_path, build=build, most_skipped=1, checkpoint_seconds=1e-6)
+    with pytest.raises(Diverged, match=r"loss nan.*after 1 skipped batches \[3\]"):
+        launch(job, Placement())
+
+
+def test_a_step_in_the_place_of_a_skipped_batch_sees_the_one_before() -> None:
+    assert [batch_of(step, [1, 4, 5]) for step in range(1, 8)] == [2, 2, 3, 3, 3, 6, 7]
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_with_what_can(tmp_path: Path) -> None:

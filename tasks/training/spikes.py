@@ -1,0 +1,65 @@
+"""Batches that harm: known by their loss, then skipped by a training that goes back before them.
+
+One batch of garbage can undo what thousands of steps have learnt. When the loss of a step is out of
+all proportion, or not finite, the update is not made: training goes back to its newest checkpoint
+and comes again without that batch (Chowdhery et al. 2022, PaLM, section 5.1). In its place it sees
+the batch before once more, so that all other steps keep their own. What was skipped is noted in
+`skipped.json`, so that a training that is killed after that skips it too.
+"""
+
+import json
+import statistics
+from collections import deque
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from cluster.files import write_atomically
+
+FILE = "skipped.json"
+WINDOW = 50
+LEAST = 10
+FACTOR = 3.0
+
+
+class Spike(RuntimeError):
+    """A step whose loss or gradient is not one to learn from."""
+
+    def __init__(self, step: int, found: str) -> None:
+        super().__init__(found)
+        self.step = step
+
+
+class LossWatch:
+    """The losses of the last steps, the same on every rank."""
+
+    def __init__(self, losses: Iterable[float]) -> None:
+        self._recent = deque(losses, WINDOW)
+
+    def usual(self, loss: float) -> float | None:
+        """The median of the last losses when `loss` is more than `FACTOR` times that, else None.
+
+        A loss that is not is remembered. The first `LEAST` are never too high.
+        """
+        median = statistics.median(self._recent) if len(self._recent) >= LEAST else None
+        if median is not None and loss > FACTOR * median > 0:
+            return median
+        self._recent.append(loss)
+        return None
+
+
+def read_skipped(folder: Path) -> list[int]:
+    """The batches, by the number of the step they were for, that a training skips."""
+    path = folder / FILE
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def note_skipped(folder: Path, batches: Iterable[int]) -> None:
+    """Let the training in this folder skip these."""
+    write_atomically(folder / FILE, json.dumps(sorted(batches)))
+
+
+def batch_of(step: int, skipped: Collection[int]) -> int:
+    """The batch that a step sees: its own, or the last before it that is not skipped."""
+    before = (batch for batch in range(step, 0, -1) if batch not in skipped)
+    after = (batch for batch in range(step, step + len(skipped) + 1) if batch not in skipped)
+    return next(before, None) or next(after)
