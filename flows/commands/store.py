@@ -79,13 +79,14 @@ def show(
         found = _described(name)
         out.result(found)
         if "fingerprint" in found and not as_json:
-            pprint({k: v for k, v in found.items() if k not in ("parts", "shape")}, **SHORT)
+            pprint({k: v for k, v in found.items() if k not in IN_TABLES}, **SHORT)
         if "longest_documents" in found:
             print_shards(out, found)
         if "parts" in found:
             print_model(out, found)
 
 
+IN_TABLES = ("parts", "shape", "sources", "longest_documents")
 SHORT: dict[str, Any] = {"expand_all": True, "max_length": 12, "max_string": 160}
 
 

@@ -14,8 +14,8 @@ from cluster.errors import BadInput
 from tasks.tokens.columns import Column
 from tasks.tokens.shards import SPLITS
 
-RESIDENT_BYTES = 1 << 28
-FAULT_BYTES = 1 << 16
+RESIDENT_BYTES = 1 << 27
+FAULT_BYTES = 1 << 17
 """What the system maps around a page that is touched."""
 
 

@@ -1,3 +1,4 @@
+import sysconfig
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +148,14 @@ def documents_in(documents_BT: torch.Tensor) -> list[tuple[int, int, int]]:
                 found.append((row, int(places[0]), len(places)))
     assert len(found) > 12
     return found
+
+
+def test_best_fit_wastes_little_of_the_standard_library() -> None:
+    folder = Path(sysconfig.get_path("stdlib"))
+    sizes = [path.stat().st_size // 3 + 1 for path in sorted(folder.glob("*.py"))]
+    for context in (256, 1024):
+        found = best_fit(pieces_of(sizes, context), context)
+        assert 1 - sum(sizes) / (len(found.end_R) * context) < 0.01
 
 
 def test_an_index_that_belongs_elsewhere_is_refused(tmp_path: Path) -> None:
