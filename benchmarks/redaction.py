@@ -1,7 +1,7 @@
 """Redaction beside its peers, and precision and recall on labelled sentences, on the same texts.
 
     uv run --with datatrove==0.9.0 --with presidio-analyzer python benchmarks/redaction.py TEXTS
-        [--labelled FILE.jsonl ...]
+        [--labelled FILE ...]
 
 TEXTS is a `.jsonl` file with a `text` field, or a folder of `.py` files. Both sides get the texts
 in the form they take (Arrow here, Python strings there) and replace e-mail and IP addresses, the
@@ -22,21 +22,12 @@ import pyarrow as pa
 
 from tasks.data.privacy.batch import char_spans, find_all, replace_all
 from tasks.data.privacy.pii import DEFAULT_KINDS
-from tasks.data.privacy.quality import OWN, measure, read_labelled, table
+from tasks.data.privacy.quality import OWN, PRESIDIO, measure, read_labelled, table
 from tasks.data.privacy.spans import Span
 from tasks.data.redact import replacer
 
 BATCH = 512
 SHARED = ("email", "ip")
-# Presidio's recognisers that need no language model, by our kinds.
-PRESIDIO = {
-    "EMAIL_ADDRESS": "email",
-    "IP_ADDRESS": "ip",
-    "CREDIT_CARD": "card",
-    "IBAN_CODE": "iban",
-    "PHONE_NUMBER": "phone",
-    "US_SSN": "national_id",
-}
 
 
 def main() -> None:

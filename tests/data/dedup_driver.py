@@ -13,11 +13,13 @@ from cluster.stage import build
 from cluster.store import Store
 from tasks.data import blocks
 from tasks.data.dedup import DedupSettings, dedup
-from tasks.data.deduplication import phases
+from tasks.data.deduplication import candidates, phases
+from tests.data.deduplication.documents import PARCEL_BYTES
 
 
 def main(artifact: str, last: str) -> None:
     """Build, dying with SIGKILL instead of writing file number `last`; 0 is never."""
+    candidates.PARCEL_BYTES = PARCEL_BYTES
     written = []
 
     def mortal(write):  # type: ignore[no-untyped-def]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -101,6 +102,21 @@ def test_an_error_of_a_worker_is_shown_as_it_is(folder, store, workers):
     (folder / "3.jsonl.gz").write_bytes(b"no gzip")
     with pytest.raises(BadInput, match=r"3\.jsonl\.gz is damaged: Not a gzipped file"):
         build(read, store, settings=settings_for(folder), placement=Placement(data_workers=2))
+
+
+def _fail(batches, rows):
+    raise KeyError("column")
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_an_unexpected_error_is_raised_once_and_names_its_file(folder, store, workers, at_once):
+    text = build(read, store, settings=settings_for(folder))
+    draft = SimpleNamespace(
+        path=folder, scratch=folder, placement=Placement(data_workers=at_once), progress=print
+    )
+    with pytest.raises(KeyError, match="column") as caught:
+        blocks.map_text(text, draft, _fail)
+    assert f"while working on {text.files('text-*.parquet')[0]}" in caught.value.__notes__
 
 
 @pytest.mark.parametrize("finished", (0, 3, FILES - 1))

@@ -20,7 +20,7 @@ from tasks.data import blocks
 from tasks.data.dedup import DedupSettings, dedup
 from tasks.data.deduplication import candidates, search
 from tasks.data.reading import intake
-from tests.data.deduplication.documents import document, edited
+from tests.data.deduplication.documents import PARCEL_BYTES, document, edited
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def session(shared_home):
 def artifact(session, read_path, tmp_path, monkeypatch):
     """Eight blocks with duplicates within and across, small parcels, workers for little text."""
     monkeypatch.setattr(intake, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(candidates, "PARCEL_BYTES", 10000)
+    monkeypatch.setattr(candidates, "PARCEL_BYTES", PARCEL_BYTES)
     for module in (blocks, search):
         monkeypatch.setattr(module, "SMALL_BYTES", 0)
     base = [document(i) for i in range(200)]

@@ -20,6 +20,7 @@ MASKED = {
     "mail jane.doe@example.org or o'neil+x@a-b.co.uk now": "mail <EMAIL> or <EMAIL> now",
     "<mailto:Jane_Doe99@mail.example.museum>.": "<mailto:<EMAIL>>.",
     "jürgen@müller.de": "<EMAIL>",
+    "ivan@xn--e1afmkfd.xn--p1ai, JANE@EXAMPLE.ORG": "<EMAIL>, <EMAIL>",
     "jane@example.org": "<EMAIL>",
     "jane\u200b@exam\u200bple.org!": "<EMAIL>!",
     "a @ b, @decorator.name, x@y, matrix@vector[0].T": None,

@@ -13,7 +13,7 @@ from tasks.data.privacy.spans import RUN, is_alone
 
 LOCAL_CHARS, DOMAIN_CHARS = 64, 254
 LOCAL_PART = re.compile(r"[\w.%+'-]{1,64}\Z")
-DOMAIN = re.compile(r"(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![\w-])")
+DOMAIN = re.compile(r"(?:[\w-]{1,63}\.){1,8}(?:xn--[\w-]{2,59}|[^\W\d_]{2,24})(?![\w-])")
 MARK = re.compile(r"@|(?<![A-Za-z])[aA][tT](?![A-Za-z])")
 BEFORE_BRACKET, AFTER_BRACKET = re.compile(r" ?[\[({<] ?\Z"), re.compile(r" ?[\])}>] ?")
 DOT = r"(?:\.| ?[\[({<] ?(?:dot|\.) ?[\])}>] ?| dot | \. )"

@@ -2,6 +2,7 @@
 
 import random
 
+PARCEL_BYTES = 10_000  # many parcels of few documents
 WORDS = [f"word{i}" for i in range(500)]
 
 

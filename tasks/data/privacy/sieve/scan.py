@@ -27,7 +27,7 @@ def scan(data: Bytes, offsets: Offsets, wanted: int) -> npt.NDArray[np.int64]:
     plain, places = np.empty(room, np.uint8), np.empty(room, np.int64)
     ends = np.zeros(len(texts) + 1, np.int64)
     fold_all(data, offsets, texts, looked.folded, plain, places, ends)
-    plain.flags.writeable = False  # the type of Arrow's buffers: compiled once for both
+    plain.flags.writeable = ends.flags.writeable = False  # as Arrow's buffers: compiled once
     more = _sieve_all(plain, ends, wanted, np.zeros(len(texts), np.bool_), False)
     ended = more[:, 2] == ends[more[:, 0] + 1]
     more[:, 0] = texts[more[:, 0]]
