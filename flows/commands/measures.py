@@ -11,11 +11,15 @@ from flows.output import Output, output
 
 
 def fit(
-    runs: Annotated[Path, typer.Argument(help="CSV with params,tokens,loss (see --form)")],
+    runs: Annotated[
+        str, typer.Argument(help="CSV with params,tokens,loss (see --form), or mlflow:EXPERIMENT")
+    ],
     form: Annotated[
         str, typer.Option(help="chinchilla, kaplan, isoflop, power, repeated or tied")
     ] = "chinchilla",
-    loss: Annotated[str | None, typer.Option(help="huber or lad; default huber")] = None,
+    loss: Annotated[
+        str | None, typer.Option(help="huber, lad or squares; default huber, of tied squares")
+    ] = None,
     delta: Annotated[float | None, typer.Option(min=1e-9, help="of Huber; default 1e-3")] = None,
     bootstrap: Annotated[int, typer.Option(min=0, help="resamples for standard errors")] = 0,
     predict: Annotated[

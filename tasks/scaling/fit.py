@@ -16,7 +16,7 @@ from cluster.settings import nearest
 from tasks.scaling import isoflop, robust
 from tasks.scaling.laws import LAWS, Law
 from tasks.scaling.robust import Problem
-from tasks.scaling.runs import REQUIRED, Columns, read
+from tasks.scaling.runs import REQUIRED, Columns, from_mlflow, read
 
 FORMS = tuple(REQUIRED)
 LOSSES = ("huber", "lad", "squares")
@@ -29,7 +29,7 @@ Report = dict[str, Any]
 
 
 def fit_file(
-    path: Path,
+    path: Path | str,
     form: str = "chinchilla",
     loss: str | None = None,
     delta: float | None = None,
@@ -37,9 +37,13 @@ def fit_file(
     predict: Sequence[float] | None = None,
     seed: int = 0,
 ) -> Report:
-    """Fit the runs of a CSV file; see `fit_columns`. Raises BadInput for an unusable file."""
+    """Fit the runs of a CSV file, or of an MLflow experiment given as `mlflow:NAME`; see
+    `fit_columns`. Raises BadInput for unusable runs.
+    """
     _check_form(form)
-    return fit_columns(read(path, form), form, loss, delta, bootstrap, predict, seed)
+    named = str(path).removeprefix("mlflow:")
+    columns = read(Path(path), form) if named == str(path) else from_mlflow(named, form)
+    return fit_columns(columns, form, loss, delta, bootstrap, predict, seed)
 
 
 def fit_columns(
@@ -71,6 +75,10 @@ def fit_columns(
         drawn = bootstrap or (PREDICTION_REPLICAS if at else 0)
         fitted = fit_law(columns, form, loss, delta, drawn, seed)
         report = describe(fitted, errors=bootstrap > 0)
+        if form == "kaplan":
+            report["separate"] = separate(columns)
+        if form != "power":
+            report |= _suspects(fitted)
         if at:
             report["prediction"] = prediction.predict(fitted, at, seed=seed)
     unusual = loss not in (None, "huber") or delta not in (None, DEFAULT_DELTA)
@@ -132,6 +140,7 @@ def describe(fitted: Fitted, errors: bool) -> Report:
         **_frontier(form, problem.columns, theta_P),
         "rms_log_residual": float(np.sqrt(np.mean(problem.log_residuals(theta_P) ** 2))),
         "std_err": _spread(problem.law, fitted.cloud_SP) if errors else None,
+        "bands": _bands(problem.law, fitted.cloud_SP) if errors else None,
         **({"E_band": fitted.floor} if fitted.floor else {}),
         "identifiable": not fitted.doubts,
         "warnings": list(fitted.doubts),
@@ -226,6 +235,49 @@ def _spread(law: Law, cloud_SP: np.ndarray) -> dict[str, float] | None:
     return {name: float(np.std([r[name] for r in reports], ddof=1)) for name in reports[0]}
 
 
+def _bands(law: Law, cloud_SP: np.ndarray) -> dict[str, list[float]] | None:
+    """The middle 90 % of each parameter's bootstrap replicas."""
+    if len(cloud_SP) < 2:
+        return None
+    reports = [law.report(theta_P) for theta_P in cloud_SP]
+    return {
+        name: [float(v) for v in np.quantile([r[name] for r in reports], BAND)]
+        for name in reports[0]
+    }
+
+
+def _suspects(fitted: Fitted) -> Report:
+    """Rows, counted from 1, of runs that look badly trained, and a warning about them."""
+    from tasks.scaling.doubt import suspects
+
+    rows = [index + 1 for index in suspects(fitted)]
+    said = f"rows {', '.join(map(str, rows))} lie above the law by more than noise: badly trained?"
+    warnings = [*fitted.doubts, said] if rows else list(fitted.doubts)
+    return {"suspects": rows, "warnings": warnings}
+
+
+def separate(columns: Columns) -> dict[str, float]:
+    """Kaplan's laws of one variable each, L(N) = (N_c / N)^alpha_N and so on (2020, eq. 1.1-1.3),
+    through the best run of each size, of each length, and those that no cheaper run beats.
+    """
+    work_N = columns.get("flops", 6 * columns["params"] * columns["tokens"])
+    found: dict[str, float] = {}
+    for letter, x_N in (("N", columns["params"]), ("D", columns["tokens"]), ("C", work_N)):
+        order = np.lexsort((columns["loss"], x_N))
+        if letter == "C":
+            best = columns["loss"][order] <= np.minimum.accumulate(columns["loss"][order])
+        else:
+            best = np.diff(x_N[order], prepend=0) > 0  # the first of each value has its least loss
+        x_M, loss_M = np.log(x_N[order][best]), np.log(columns["loss"][order][best])
+        if len(x_M) > 1:
+            slope, level = np.polyfit(x_M, loss_M, 1)
+            found |= {
+                f"{letter}_c": float(np.exp(-level / slope)),
+                f"alpha_{letter}": float(-slope),
+            }
+    return found
+
+
 def point(form: str, at: Sequence[float] | None) -> Columns | None:
     """The place of a prediction, as columns of one run."""
     if at is None:
@@ -260,6 +312,7 @@ def _fit_isoflop(
         "b": b,
         "std_err": _isoflop_spread(columns, replicas, seed) if replicas else None,
         "identifiable": len(interior) >= 3,
+        "note": isoflop.BIAS,
         "warnings": warnings,
     }
 

@@ -15,6 +15,12 @@ from tasks.scaling.runs import Columns
 SAME_BUDGET = 1.2
 
 
+BIAS = (
+    "parabolas in log params are biased, noise or not, where alpha and beta differ, and more so on "
+    "wide or off-centre grids: set the exponents beside those of --form chinchilla"
+)
+
+
 def optima(columns: Columns) -> list[dict[str, Any]]:
     """One row per budget: `flops`, `params`, `tokens`, `loss` at the parabola's lowest point,
     `interior`, the number of `runs`, and `why` not when it is refused (its figures are then the

@@ -1,10 +1,11 @@
-"""Runs to fit: a CSV file as named columns of positive numbers.
+"""Runs to fit: a CSV file, or an MLflow experiment, as named columns of positive numbers.
 
 Columns by form: `params,tokens,loss` (and optionally `flops`), `repeated` also `unique_tokens`,
 `power` `x,y` (and optionally `weight`). Other columns are left alone.
 """
 
 import csv
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -46,6 +47,38 @@ def read(path: Path, form: str) -> Columns:
     if not rows:
         raise BadInput(f"{path} has a header and no rows")
     return {name: _column(path, name, rows) for name in wanted}
+
+
+def from_mlflow(experiment: str, form: str) -> Columns:
+    """The columns that `form` needs from the runs of an MLflow experiment: their last metrics of
+    those names. Runs without all of them, such as stages that are no runs of a sweep, are left out.
+
+    Raises BadInput for an unknown experiment and one without any such run.
+    """
+    from mlflow.tracking import MlflowClient
+
+    from cluster.environment import prepare
+
+    prepare()
+    client = MlflowClient(os.environ["MLFLOW_TRACKING_URI"])
+    found = client.get_experiment_by_name(experiment)
+    if found is None:
+        names = [e.name for e in client.search_experiments()]
+        raise BadInput(f"no MLflow experiment '{experiment}': {nearest(experiment, names)}")
+    runs, token = [], None
+    while token != "":
+        page = client.search_runs([found.experiment_id], page_token=token)
+        runs += [run.data.metrics for run in page]
+        token = page.token or ""
+    wanted = REQUIRED[form]
+    rows = [m for m in runs if all(m.get(name, 0) > 0 for name in wanted)]
+    if not rows:
+        raise BadInput(
+            f"experiment '{experiment}' has {len(runs)} runs, none with the metrics "
+            f"{', '.join(wanted)}"
+        )
+    extra = [n for n in OPTIONAL.get(form, ()) if all(m.get(n, 0) > 0 for m in rows)]
+    return {name: np.array([m[name] for m in rows]) for name in (*wanted, *extra)}
 
 
 def write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:

@@ -86,6 +86,29 @@ def test_bootstrap_gives_the_published_standard_errors():
 
 
 @shared
+def test_over_trained_and_larger_runs_are_predicted_with_gadres_errors():
+    """Gadre 2024, section 4: five small runs, C4 validation, relative errors of .71 and .73 %."""
+    named = {r["name"]: r for r in rows("gadre/runs_redpajama.csv")}
+    small = ("d=96_l=8_h=4-1.0", "d=512_l=8_h=4-1.0", "d=576_l=24_h=8-1.0", "d=1024_l=24_h=8-1.0")
+    small += ("d=96_l=8_h=4-16.0",)
+    names = {"params": "params", "tokens": "tokens", "loss": "loss_c4_val"}
+    columns = {k: np.array([float(named[f"rpj-{n}"][c]) for n in small]) for k, c in names.items()}
+    for name, published in (("rpj-open_lm_1b-32.0", 0.7103), ("rpj-open_lm_7b-1.0", 0.7320)):
+        at, measured = [float(named[name][c]) for c in ("params", "tokens")], named[name]
+        predicted = fit_columns(columns, "tied", predict=at)["prediction"]["loss"]
+        error = abs(predicted / float(measured["loss_c4_val"]) - 1)
+        assert round(100 * error, 4) == pytest.approx(published, abs=1e-4)
+
+
+def test_repeated_law_gives_the_published_worked_value_to_ten_digits():
+    theta = [0.6254804, 6.255414, 7.3049974, 0.3526596, np.log(5.309743), np.log(15.387756)]
+    at = {"params": 6.34e9, "tokens": 242e9, "unique_tokens": 25e9}
+    columns = {name: np.array([value]) for name, value in at.items()}
+    loss = np.exp(LAWS["repeated"].evaluate(np.array([theta]), columns)[0][0, 0])
+    assert loss == pytest.approx(2.2256440889984477, rel=1e-13)
+
+
+@shared
 def test_weighted_power_law_gives_porians_exponents():
     names = ("file", "dataset", "hparams", "warmup", "decay", "param_count", "val")
     pairs = defaultdict(list)
@@ -316,3 +339,68 @@ def test_a_loss_that_does_not_apply_is_said_so(tmp_path):
     assert fit["warnings"] == [
         "power is fitted by least squares; loss and delta do not apply to it"
     ]
+
+
+def planted(generator, noise, bad=0):
+    """A law drawn at random, 36 noisy runs of it, and the rows of those made 2 % worse."""
+    params, tokens = np.meshgrid(np.geomspace(1e7, 3e9, 6), np.geomspace(3e8, 1e11, 6))
+    columns = {"params": params.ravel(), "tokens": tokens.ravel()}
+    alpha, beta = generator.uniform(0.28, 0.45, 2)
+    sizes = generator.uniform(0.15, 0.5, 2) * (1e8**alpha, 5e9**beta)
+    theta = np.array([*np.log([generator.uniform(1.2, 2.2), *sizes]), alpha, beta])
+    log_loss = LAWS["chinchilla"].evaluate(theta[None], columns)[0][0]
+    log_loss += generator.normal(0, noise, 36)
+    worse = generator.choice(36, bad, replace=False)
+    log_loss[worse] += np.log(1.02)
+    law = LAWS["chinchilla"].report(theta)
+    return law, {**columns, "loss": np.exp(log_loss)}, {int(i) + 1 for i in worse}
+
+
+@pytest.mark.parametrize("draws", [8, pytest.param(100, marks=pytest.mark.slow)])
+def test_planted_laws_lie_within_their_bands(draws):
+    generator, inside = np.random.default_rng(7), defaultdict(int)
+    for _ in range(draws):
+        law, columns, _ = planted(generator, noise=0.005)
+        fit = fit_columns(columns, bootstrap=200)
+        inside["E band"] += fit["E_band"][0] <= law["E"] <= fit["E_band"][1]
+        for name, (low, high) in fit["bands"].items():
+            inside[name] += low <= law[name] <= high
+    assert min(inside.values()) >= (0.85 if draws == 100 else 0.75) * draws, dict(inside)
+
+
+@pytest.mark.parametrize("draws", [6, pytest.param(100, marks=pytest.mark.slow)])
+def test_planted_bad_runs_are_found(draws):
+    generator, hits, bad, alarms, good = np.random.default_rng(1), 0, 0, 0, 0
+    for _ in range(draws):
+        _, columns, worse = planted(generator, noise=0.004, bad=3)
+        found = set(fit_columns(columns)["suspects"])
+        hits, bad = hits + len(found & worse), bad + len(worse)
+        alarms, good = alarms + len(found - worse), good + 36 - len(worse)
+    assert (hits / bad, alarms / good) == (pytest.approx(1, abs=0.1), pytest.approx(0, abs=0.05))
+
+
+def test_kaplans_laws_of_one_variable_are_fitted_apart():
+    params, tokens = np.meshgrid(np.geomspace(1e6, 1e9, 4), [1e15, 1e16])
+    columns = {"params": params.ravel(), "tokens": tokens.ravel()}
+    columns["loss"] = (8.8e13 / columns["params"]) ** 0.076
+    found = fit_columns(columns, "kaplan")["separate"]
+    assert (found["N_c"], found["alpha_N"]) == pytest.approx((8.8e13, 0.076), rel=1e-6)
+    assert {"D_c", "alpha_D", "C_c", "alpha_C"} <= set(found)
+
+
+def test_runs_of_an_mlflow_experiment_are_fitted(tmp_path, monkeypatch):
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    experiment = client.create_experiment("mine")
+    columns = grid("chinchilla", [*np.log([1.7, 400, 2000]), 0.34, 0.36])
+    for row in zip(*columns.values(), strict=True):
+        run = client.create_run(experiment)
+        for name, value in zip(columns, row, strict=True):
+            client.log_metric(run.info.run_id, name, float(value))
+    client.create_run(experiment)  # without metrics: no run of a sweep
+    fit = fit_file("mlflow:mine")
+    assert (fit["n"], fit["E"]) == (30, pytest.approx(1.7, rel=1e-3))
+    with pytest.raises(BadInput, match="no MLflow experiment 'min': did you mean 'mine'"):
+        fit_file("mlflow:min")
