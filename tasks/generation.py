@@ -59,16 +59,14 @@ def generate_text(
     by piece as it comes. Raises BadInput for a folder that is not a model, naming what is missing,
     and for settings the model's context has no room for.
     """
-    from model import hub
-
     network, encoder = load_model(model_path)
-    start = hub.read_config(model_path).get("decoder_start_token_id", encoder.pad)
+    start = start_ids(model_path, network, encoder)
     if shots and not settings.chat:
         settings = settings.model_copy(update={"stop": [*settings.stop, STOP]})
     ids = prompt_ids(encoder, prompt, settings, shots)
     text, tokens = TextStream(encoder.decode, settings.stop), []
     try:
-        for token in write(network, encoder, ids, settings, start_ids=[start]):
+        for token in write(network, encoder, ids, settings, start_ids=start):
             tokens.append(token)
             piece = text.push(token.id)
             if on_text is not None and piece:
@@ -105,6 +103,15 @@ def load_model(folder: Path) -> "tuple[Network, Encoder]":
             f"{network.config.vocab_size}; they do not belong together"
         )
     return network, tokens
+
+
+def start_ids(folder: Path, network: "Network", encoder: "Encoder") -> list[int]:
+    """What the decoder of an encoder-decoder begins with; nothing for a decoder."""
+    from model import hub
+
+    if network.config.family != "encoder_decoder":
+        return []
+    return [hub.read_config(folder).get("decoder_start_token_id", encoder.pad)]
 
 
 def prompt_ids(

@@ -1,4 +1,4 @@
-"""fit, score, judge, agree: measuring as tools of their own, on anybody's files."""
+"""fit, score, judge, agree, learn: measuring as tools of their own, on anybody's files."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -58,6 +58,7 @@ def score(
         Path | None, typer.Option(help="LAYER,P,R,F lines that become 0 in bertscore")
     ] = None,
     idf: Annotated[bool, typer.Option("--idf", help="rare words weigh more in bertscore")] = False,
+    learned: Annotated[Path | None, typer.Option(help="a metric of `headrace learn`")] = None,
     against: Annotated[
         Path | None, typer.Option(help="another system's rows: test the difference")
     ] = None,
@@ -72,7 +73,7 @@ def score(
 
     with output(as_json) as out:
         names = [name.strip() for name in metrics.split(",")]
-        manner = Manner(stem, formula, script, synonyms, encoder, layer, baseline, idf)
+        manner = Manner(stem, formula, script, synonyms, encoder, layer, baseline, idf, learned)
         result = score_file(file, names, manner, contamination, against)
         out.result(result)
         _rows(out, result["corpus"])
@@ -149,13 +150,37 @@ def agree(
     human: Annotated[str, typer.Option(help="the field of the human rating")],
     field: Annotated[str, typer.Option("--score", help="the field of the score")] = "score",
     group: Annotated[str | None, typer.Option(help="correlate within groups of this field")] = None,
+    calibration: Annotated[
+        Literal["linear", "isotonic"] | None, typer.Option(help="fit the scores to the ratings")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(help="the field of the answer: audit the score for its length")
+    ] = None,
+    own: Annotated[
+        str | None, typer.Option(help="true for answers of the judge's family: audit preference")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """How scores agree with people: Pearson, Spearman and Kendall, with their intervals."""
     from tasks.scoring.doubt.agreement import agree_file
 
     with output(as_json) as out:
-        result = agree_file(file, human, field, group)
+        result = agree_file(file, human, field, group, calibration, text, own)
+        out.result(result)
+        _rows(out, result)
+
+
+def learn(
+    pairs: Annotated[Path, typer.Argument(help='JSON lines {"ref", "better", "worse"}')],
+    to: Annotated[Path | None, typer.Option(help="write the metric to this file")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of folds and damage")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a metric to human choices; says its tau on held-out documents, beside chrF's."""
+    from tasks.scoring.learned.metric import learn_file
+
+    with output(as_json) as out:
+        result = learn_file(pairs, to, seed)
         out.result(result)
         _rows(out, result)
 
@@ -182,5 +207,5 @@ def _numbers(flag: str, text: str) -> tuple[float, ...]:
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the application."""
-    for command in (fit, score, judge, agree):
+    for command in (fit, score, judge, agree, learn):
         app.command()(command)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -39,16 +40,17 @@ def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draf
     and the name of an overlap score, over all rows (F-measure of ROUGE). Facts: the scores'
     signatures, `empty` answers, `shortened` prompts, and `samples` for the report.
     """
-    from tasks.generation import load_model
+    from tasks.generation import load_model, start_ids
     from tasks.scoring.overlap.scores import figure, score
     from tasks.tokens.chat import render_prompt
 
     asked = _asked(instruct, settings.rows)
     network, encoder = load_model(instruct.path)
+    start = start_ids(instruct.path, network, encoder)
     max_tokens = min(settings.max_tokens, network.config.context // 2)
     whole = [render_prompt(encoder, row["instruction"]) for row in asked]
     prompts = [_fit(prompt, network.config.context - max_tokens) for prompt in whole]
-    texts = _answer(network, encoder, prompts, max_tokens, draft)
+    texts = _answer(network, encoder, prompts, max_tokens, start, draft)
     rows = [_row(row, text) for row, text in zip(asked, texts, strict=True)]
     (draft.path / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     scored = score(texts, [[row["reference"]] for row in rows], METRICS)
@@ -58,7 +60,7 @@ def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draf
         "signatures": scored["signatures"],
         "empty": sum(not text.strip() for text in texts),
         "shortened": sum(len(a) < len(b) for a, b in zip(prompts, whole, strict=True)),
-        "samples": _samples(network, encoder, prompts, rows, max_tokens, settings, seed),
+        "samples": _samples(network, encoder, prompts, rows, max_tokens, start, settings, seed),
     }
 
 
@@ -80,6 +82,7 @@ def _answer(
     encoder: "Encoder",
     prompts: list[list[int]],
     max_tokens: int,
+    start: Sequence[int],
     draft: Draft,
 ) -> list[str]:
     from model.generation import Ending, generate
@@ -87,7 +90,7 @@ def _answer(
     texts: list[str] = []
     ending = Ending(max_tokens, frozenset({encoder.eod}))
     for first in range(0, len(prompts), BATCH):
-        rows = generate(network, prompts[first : first + BATCH], ending)
+        rows = generate(network, prompts[first : first + BATCH], ending, start_ids=start)
         texts.extend(encoder.decode(row.ids).strip() for row in rows)
         draft.progress(len(texts), len(prompts), "answers")
     return texts
@@ -109,6 +112,7 @@ def _samples(
     prompts: list[list[int]],
     rows: list[dict[str, Any]],
     max_tokens: int,
+    start: Sequence[int],
     settings: AnswerSettings,
     seed: int,
 ) -> list[dict[str, Any]]:
@@ -126,6 +130,7 @@ def _samples(
             Sampling(temperature=settings.temperature),
             samples=settings.samples,
             seeds=[seed + 1000 * number + i for i in range(settings.samples)],
+            start_ids=start,
         )
         sampled = [encoder.decode(row.ids).strip() for row in drawn]
         parts = ("input", "prediction", "reference")

@@ -5,35 +5,37 @@ headrace agree SCORES.jsonl --human FIELD --json
 
 import json
 import math
-import warnings
 from collections.abc import Hashable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from cluster.errors import BadInput
-from tasks.scoring.doubt.statistics import statistic_interval
+from tasks.scoring.doubt import audits
+from tasks.scoring.doubt.calibration import How, calibrate
+from tasks.scoring.doubt.statistics import CORRELATIONS, correlation, statistic_interval
 
-# Kendall's tau-b: ties are common among ratings.
-CORRELATIONS = {
-    "pearson": lambda x, y: stats.pearsonr(x, y).statistic,
-    "spearman": lambda x, y: stats.spearmanr(x, y).statistic,
-    "kendall": lambda x, y: stats.kendalltau(x, y).statistic,
-}
 RESAMPLES = 500
 
 
 def agree_file(
-    path: Path, human: str, score: str = "score", group: str | None = None
+    path: Path,
+    human: str,
+    score: str = "score",
+    group: str | None = None,
+    calibration: How | None = None,
+    text: str | None = None,
+    own: str | None = None,
 ) -> dict[str, Any]:
     """`agree` for a JSON-lines file; rows without a score (null: unscored) are counted, not used.
 
-    Raises BadInput naming the line, or when fewer than three rows have both numbers.
+    `calibration` fits the scores to the ratings; `text`, a field with the answer, audits the score
+    for its length; `own`, a field that is true for answers of the judge's family, for preferring
+    them. Raises BadInput naming the line, or when fewer than three rows have both numbers.
     """
-    pairs, groups, unscored = [], [], 0
+    pairs, groups, used, unscored = [], [], [], 0
     for number, row in _rows(path):
         scored, judged = _number(path, number, row, score), _number(path, number, row, human)
         if scored is None or judged is None:
@@ -43,6 +45,7 @@ def agree_file(
             raise BadInput(f"{path}, line {number} has no '{group}' to group by")
         pairs.append((scored, judged))
         groups.append(row.get(group) if group else None)
+        used.append(row)
     if len(pairs) < 3:
         raise BadInput(
             f"{path} has {len(pairs)} rows with numbers in '{score}' and '{human}'; "
@@ -50,7 +53,16 @@ def agree_file(
         )
     scores, humans = zip(*pairs, strict=True)
     result = agree(scores, humans, groups if group else None)
-    return {**result, "unscored": unscored}
+    result["unscored"] = unscored
+    if calibration:
+        result["calibration"] = calibrate(scores, humans, calibration)
+    if text:
+        lengths = [float(len(str(row.get(text, "")))) for row in used]
+        result["length"] = audits.length_audit(scores, lengths, humans)
+    if own:
+        family = [bool(row.get(own)) for row in used]
+        result["family"] = audits.family_audit(scores, family, humans)
+    return result
 
 
 def agree(
@@ -72,13 +84,6 @@ def agree(
     if groups is not None:
         result["by_group"] = _by_group(data, groups)
     return result
-
-
-def correlation(name: str, data: np.ndarray) -> float:
-    """One coefficient of the two columns of `data`; nan where either is constant."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", stats.ConstantInputWarning)
-        return float(CORRELATIONS[name](data[:, 0], data[:, 1]))
 
 
 def _by_group(data: np.ndarray, groups: Sequence[Hashable]) -> dict[str, Any]:

@@ -49,7 +49,12 @@ def summary(drawn: np.ndarray, real: float) -> dict[str, Any]:
     """The difference with its 95 % interval and how likely one as large is by chance alone."""
     extreme = np.abs(drawn - drawn.mean()) >= abs(real)
     p = float((extreme.sum() + 1) / (len(drawn) + 1))
-    return {"difference": real, "interval": list(interval(drawn)), "p": p, "resamples": len(drawn)}
+    return {
+        "difference": real,
+        "interval": list(interval(drawn.tolist())),
+        "p": p,
+        "resamples": len(drawn),
+    }
 
 
 def _corpus_draws(

@@ -1,9 +1,17 @@
-"""Means with their doubt: bootstrap intervals over rows or over groups of rows."""
+"""Means and correlations with their doubt: bootstrap intervals over rows or groups of rows."""
 
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import numpy as np
+from scipy import stats
 
+# Kendall's tau-b: ties are common among ratings.
+CORRELATIONS = {
+    "pearson": lambda x, y: stats.pearsonr(x, y).statistic,
+    "spearman": lambda x, y: stats.spearmanr(x, y).statistic,
+    "kendall": lambda x, y: stats.kendalltau(x, y).statistic,
+}
 RESAMPLES = 2000
 LEVEL = 0.95
 Interval = tuple[float, float]
@@ -50,6 +58,13 @@ def interval(statistics: Sequence[float]) -> Interval:
         return float("nan"), float("nan")
     low, high = np.quantile(statistics, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
+
+
+def correlation(name: str, data: np.ndarray) -> float:
+    """One coefficient of the two columns of `data`; nan where either is constant."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.ConstantInputWarning)
+        return float(CORRELATIONS[name](data[:, 0], data[:, 1]))
 
 
 def _members(rows: int, groups: Sequence[Hashable] | None) -> list[np.ndarray]:

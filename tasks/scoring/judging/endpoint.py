@@ -1,8 +1,10 @@
 """Where an endpoint judge is, and which addresses one must not have."""
 
+import asyncio
 import ipaddress
 import os
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from cluster.errors import BadInput
@@ -54,8 +56,12 @@ def api_key() -> str | None:
         return None
     from prefect.blocks.system import Secret
 
+    async def load() -> str:
+        secret: Any = await Secret.aload(block)
+        return str(secret.get())
+
     try:
-        return str(Secret.load(block, _sync=True).get())
+        return asyncio.run(load())
     except ValueError as error:
         raise BadInput(f"{SECRET}={block}: Prefect has no such Secret block ({error})") from error
 

@@ -25,8 +25,15 @@ class LocalJudge:
     writes = False
     name = "in-process model"
 
-    def __init__(self, network: "Network", encoder: "Encoder", limit: int = PROMPT_TOKENS) -> None:
+    def __init__(
+        self,
+        network: "Network",
+        encoder: "Encoder",
+        limit: int = PROMPT_TOKENS,
+        start_ids: Sequence[int] = (),
+    ) -> None:
         self._network, self._encoder, self._limit = network, encoder, limit
+        self._start_ids = start_ids
         self._known: dict[tuple[tuple[int, ...], tuple[str, ...]], Distribution] = {}
         self.calls, self.shortened = 0, 0
 
@@ -38,9 +45,10 @@ class LocalJudge:
     @classmethod
     def load(cls, folder: Path) -> "LocalJudge":
         """The judge in a model folder. Raises BadInput for a folder that holds no model."""
-        from tasks.generation import load_model
+        from tasks.generation import load_model, start_ids
 
-        return cls(*load_model(folder))
+        network, encoder = load_model(folder)
+        return cls(network, encoder, start_ids=start_ids(folder, network, encoder))
 
     def distributions(self, questions: Sequence[Question]) -> list[Verdict]:
         """The answers to all questions, in order; the same prompt is scored once."""
@@ -58,7 +66,7 @@ class LocalJudge:
         key = tuple(prompt), question.choices
         if key not in self._known:
             self.calls += 1
-            scores = choice_log_probabilities(self._network, prompt, answers)
+            scores = choice_log_probabilities(self._network, prompt, answers, self._start_ids)
             probabilities = dict(zip(question.choices, softmax(scores), strict=True))
             self._known[key] = Distribution(probabilities, "choice")
         return self._known[key]

@@ -55,7 +55,7 @@ def read_choice(reply: Reply, choices: Sequence[str]) -> str | Unscored:
     value = _json_answer(body) if "{" in body else _first_line(body)
     if isinstance(value, Unscored):
         return value
-    found = _match(value, choices)
+    found: str | Unscored | None = _match(value, choices)
     if not found and "{" not in body and not REFUSAL.search(body):
         found = _labelled(body, choices)
     return found or _reason(value, content, reply.finish_reason)

@@ -6,6 +6,7 @@ BLEU and chrF are sacrebleu's, 0-100; the others are ours, 0-1. Every metric car
 all that its value depends on besides the texts.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from tasks.scoring.overlap.tokens import Script
 Value = float | dict[str, float]
 Predictions = Sequence[str]
 References = Sequence[Sequence[str]]
-METRICS = ("bleu", *rouge.METRICS, "meteor", "chrf", "chrf++", "exact", "bertscore")
+METRICS = ("bleu", *rouge.METRICS, "meteor", "chrf", "chrf++", "exact", "bertscore", "learned")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Manner:
     """How the metrics that leave a choice are counted.
 
     `stem`, `formula` and `script` are ROUGE's; `synonyms` adds METEOR's WordNet stage; `encoder`
-    (a model folder), `layer`, `baseline` and `idf` are BERTScore's.
+    (a model folder), `layer`, `baseline` and `idf` are BERTScore's; `learned` is the file of a
+    metric made by `headrace learn`.
     """
 
     stem: bool = False
@@ -49,6 +51,7 @@ class Manner:
     layer: int | None = None
     baseline: Path | None = None
     idf: bool = False
+    learned: Path | None = None
 
 
 PLAIN = Manner()
@@ -104,8 +107,10 @@ def check_metrics(metrics: Sequence[str], manner: Manner = PLAIN) -> None:
     if "bertscore" in metrics and manner.encoder is None:
         raise BadInput(
             "bertscore needs an encoder: name a model folder with --encoder, and --layer N; "
-            f"or choose from {', '.join(m for m in METRICS if m != 'bertscore')}"
+            f"or choose from {', '.join(m for m in METRICS if m not in ('bertscore', 'learned'))}"
         )
+    if "learned" in metrics and manner.learned is None:
+        raise BadInput("learned needs a metric: make one with `headrace learn`, name it: --learned")
     if not metrics:
         raise BadInput(f"no metric given; choose from {', '.join(METRICS)}")
 
@@ -141,6 +146,15 @@ def _bertscore(predictions: Predictions, references: References, manner: Manner)
     return _mean_column(*scorer.score(predictions, references))
 
 
+def _learned(predictions: Predictions, references: References, manner: Manner) -> Column:
+    from tasks.scoring.learned.metric import LearnedMetric
+
+    assert manner.learned is not None
+    digest = hashlib.sha256(manner.learned.read_bytes()).hexdigest()[:12]
+    values = LearnedMetric.read(manner.learned).score(predictions, references)
+    return _mean_column(values, f"learned|file:{digest}|headrace:1")
+
+
 def _exact(predictions: Predictions, references: References, manner: Manner) -> Column:
     """Whether a prediction is one of its references, but for white space at the ends."""
     rows = zip(predictions, references, strict=True)
@@ -164,7 +178,8 @@ def _chrf(predictions: Predictions, references: References, manner: Manner) -> C
 def _chrf_words(predictions: Predictions, references: References, manner: Manner) -> Column:
     from sacrebleu.metrics import CHRF
 
-    return _sacrebleu("chrf++", *(CHRF(word_order=2) for _ in range(2)), predictions, references)
+    metric = CHRF(word_order=2)
+    return _sacrebleu("chrf++", metric, metric, predictions, references)
 
 
 def _sacrebleu(
@@ -185,6 +200,7 @@ OTHERS: dict[str, Callable[[Predictions, References, Manner], Column]] = {
     "meteor": _meteor,
     "exact": _exact,
     "bertscore": _bertscore,
+    "learned": _learned,
 }
 
 

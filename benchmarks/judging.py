@@ -1,0 +1,132 @@
+"""2,000 judge calls against a local endpoint of 200 ms and 64 slots; deepeval on the same work.
+
+    uv run --with deepeval==4.3.1 python benchmarks/judging.py
+
+The endpoint is a process of its own. Ideal is calls x latency / slots; deepeval (measured where it
+is installed) runs GEval with given steps at the same concurrency.
+"""
+
+import asyncio
+import importlib.util
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tasks.scoring.judging.client import EndpointJudge
+from tasks.scoring.judging.endpoint import Endpoint
+from tasks.scoring.judging.reply_store import ReplyStore
+from tasks.scoring.judging.verdicts import Distribution, Question
+
+CALLS, LATENCY, SLOTS = 2000, 0.2, 64
+BODY = json.dumps(
+    {
+        "id": "x",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": '{"score": 4, "reason": "fine"}'},
+            }
+        ],
+        "usage": {"prompt_tokens": 50, "completion_tokens": 5, "total_tokens": 55},
+    }
+).encode()
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(
+    BODY
+)
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, slots: Any) -> None:
+    try:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            length = next(
+                int(line.split(b":")[1])
+                for line in head.split(b"\r\n")
+                if line.lower().startswith(b"content-length")
+            )
+            await reader.readexactly(length)
+            async with slots:
+                await asyncio.sleep(LATENCY)
+            writer.write(HEAD.encode() + BODY)
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()
+
+
+def _serve(port: Any) -> None:
+    async def serve() -> None:
+        slots = asyncio.Semaphore(SLOTS)
+        server = await asyncio.start_server(lambda r, w: _answer(r, w, slots), "127.0.0.1", 0)
+        port.put(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(serve())
+
+
+def _headrace(url: str) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        judge = EndpointJudge(
+            Endpoint(url, "m", concurrency=SLOTS), ReplyStore(Path(folder) / "replies.sqlite")
+        )
+        scale = tuple("12345")
+        questions = [
+            Question("Rate it.", "Rate it.", (("answer", f"answer {i}"),), "Score:", scale)
+            for i in range(CALLS)
+        ]
+        started = time.perf_counter()
+        verdicts = judge.distributions(questions)
+        seconds = time.perf_counter() - started
+    assert all(isinstance(v, Distribution) for v in verdicts)
+    assert judge.calls == CALLS
+    return seconds
+
+
+def _deepeval(url: str) -> float:
+    os.environ |= {"DEEPEVAL_TELEMETRY_OPT_OUT": "YES", "OPENAI_API_KEY": "none"}
+    from deepeval import evaluate
+    from deepeval.evaluate import AsyncConfig, CacheConfig, DisplayConfig
+    from deepeval.metrics import GEval
+    from deepeval.models import LocalModel
+    from deepeval.test_case import LLMTestCase, LLMTestCaseParams
+
+    model = LocalModel(model="m", base_url=url, api_key="none")
+    asked = [LLMTestCaseParams.ACTUAL_OUTPUT]
+    metric = GEval("fluency", asked, evaluation_steps=["Rate it."], model=model)
+    cases = [LLMTestCase(input="?", actual_output=f"answer {i}") for i in range(CALLS)]
+    started = time.perf_counter()
+    evaluate(
+        cases,
+        [metric],
+        async_config=AsyncConfig(max_concurrent=SLOTS, throttle_value=0),
+        display_config=DisplayConfig(show_indicator=False, print_results=False),
+        cache_config=CacheConfig(write_cache=False),
+    )
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Time the calls, print the share over ideal."""
+    port: Any = multiprocessing.Queue()
+    server = multiprocessing.Process(target=_serve, args=(port,), daemon=True)
+    server.start()
+    url = f"http://127.0.0.1:{port.get()}/v1"
+    ideal = CALLS * LATENCY / SLOTS
+    runs = {"headrace": _headrace}
+    if importlib.util.find_spec("deepeval"):
+        runs["deepeval"] = _deepeval
+    print(f"{'ideal':12}{ideal:8.2f} s")
+    for name, run in runs.items():
+        seconds = run(url)
+        print(f"{name:12}{seconds:8.2f} s {100 * (seconds / ideal - 1):+6.1f} %")
+    server.terminate()
+
+
+if __name__ == "__main__":
+    main()
