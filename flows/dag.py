@@ -53,6 +53,7 @@ class Dag:
     def __init__(self, recipe: str, store: Store, rebuild: frozenset[str] = frozenset()):
         self.recipe, self.store, self.rebuild = recipe, store, rebuild
         self.nodes: list[Node] = []
+        self.variant = ""
         self._past = {s.fingerprint for r in records(store.root) for s in r.stages if s.artifact}
         self._artifacts = store.artifacts()
 
@@ -68,12 +69,19 @@ class Dag:
     ) -> Node:
         """Add a stage; the node stands for its artifact in later calls.
 
-        `label` tells members of a sweep apart. A node to start `after` is no part of what the
-        stage makes.
+        A stage that is there already is not added again. `label` tells members of a sweep apart;
+        without one, what is built for a `variant` has that for its label. A node to start `after`
+        is no part of what the stage makes.
         """
         inputs = {k: _fingerprints(v) for k, v in arguments.items() if _is_node(v)}
         literals = {k: v for k, v in arguments.items() if not _is_node(v)}
         spec = specify(function, self.recipe, inputs, literals, label)
+        for node in self.nodes:
+            if (node.spec.stage, node.spec.fingerprint) == (spec.stage, spec.fingerprint):
+                return node
+        taken = any(node.name == spec.stage for node in self.nodes)
+        if self.variant and not label and (taken or info(function).trains):
+            return self.add(function, self.variant, after, **arguments)
         name = f"{spec.stage}/{label}" if label else spec.stage
         forced = spec.stage in self.rebuild or name in self.rebuild
         found = None if forced else self.store.find(spec.stage, spec.fingerprint)

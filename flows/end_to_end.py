@@ -12,12 +12,14 @@ from flows.dag import Dag, Node
 from flows.mixing import mixture_of, packing_of
 from flows.recipe import Recipe
 from flows.sweeping import sweep
+from flows.variants import label, variants
 from tasks.data.decontaminate import decontaminate
 from tasks.data.dedup import dedup
 from tasks.data.filters import filter_text
 from tasks.data.read import ReadSettings, read
 from tasks.data.redact import redact
 from tasks.report import report
+from tasks.scaling.compare import compare
 from tasks.scoring.answers import answers
 from tasks.scoring.evaluate import evaluate
 from tasks.scoring.judge import judge
@@ -80,11 +82,25 @@ def arrangement(dag: Dag, recipe: Recipe, data: Data) -> dict[str, Any]:
 
 def scaling_laws(dag: Dag, recipe: Recipe, data: Data | None = None) -> Node:
     """A grid of small runs, the law fitted to them, and the larger runs that it predicts."""
+    if recipe.over:
+        return ablation(dag, recipe)
     if not recipe.asks_for("sweep") or recipe.sweep is None:
         why = next((w for w in recipe.left_out() if w.startswith("sweep")), "give it one")
         raise BadInput(f"recipe '{recipe.name}' has no `sweep` section: {why}")
     data = data or prepare_data(dag, recipe)
     return sweep(dag, recipe, recipe.sweep, data.shards)
+
+
+def ablation(dag: Dag, recipe: Recipe) -> Node:
+    """The pretrained model of each variant, and their scores side by side."""
+    values, scores = [], []
+    for value, varied in variants(recipe):
+        dag.variant = label(value)
+        model = pretrained(dag, varied)
+        scores += [n for n in dag if n.spec.stage == "evaluate" and n.arguments["model"] is model]
+        values.append(value)
+    dag.variant = ""
+    return dag.add(compare, scores=scores, variants=values)
 
 
 def adapted(dag: Dag, recipe: Recipe, model: Node) -> None:
@@ -103,7 +119,7 @@ def end_to_end(dag: Dag, recipe: Recipe) -> None:
     data = prepare_data(dag, recipe)
     model = pretrained(dag, recipe, data)
     adapted(dag, recipe, model)
-    if recipe.asks_for("sweep"):
+    if recipe.asks_for("sweep") and not recipe.over:
         scaling_laws(dag, recipe, data)
 
 

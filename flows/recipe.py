@@ -66,6 +66,9 @@ class Recipe(Settings):
     pretrain: PretrainSettings = Field(PretrainSettings(), validate_default=True)
     sweep: SweepSettings | None = SweepSettings()
     fit: FitSettings = FitSettings()
+    over: dict[str, tuple[Any, ...]] = Field(
+        {}, description="any fields, by dotted key, and the values `headrace sweep` tries instead"
+    )
     classify: ClassifySettings | None = ClassifySettings()
     instruct: InstructSettings | None = InstructSettings()
     evaluate: EvaluateSettings = EvaluateSettings()

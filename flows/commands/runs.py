@@ -51,12 +51,16 @@ def pretrain(
 def sweep(
     recipe: RecipeName,
     overrides: Overrides = None,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=V,V", help="train a model for each value of any field instead"),
+    ] = None,
     rebuild: Rebuild = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """A grid of small runs, the law fitted to them, and its forecast."""
-    carry_out("sweep", recipe, overrides, rebuild, as_json)
+    """A grid of small runs, the law fitted to them, and its forecast; or variants of a model."""
+    carry_out("sweep", recipe, overrides, rebuild, as_json, over=over or ())
 
 
 def carry_out(
@@ -66,6 +70,7 @@ def carry_out(
     rebuild: Sequence[str] | None,
     as_json: bool,
     inspected: bool = False,
+    over: Sequence[str] = (),
 ) -> None:
     """Run a recipe to a goal, show it, print its result.
 
@@ -73,9 +78,12 @@ def carry_out(
     """
     from flows.recipe import load
     from flows.samples import inspect, show_inspection
+    from flows.variants import read_over
 
     with output(as_json) as out:
         recipe = load(name, overrides or ())
+        if over:
+            recipe = recipe.model_copy(update={"over": dict(map(read_over, over))})
         record = _run_flow(recipe, goal, rebuild or ())
         samples = inspect(record) if inspected else None
         out.result(_result(record, goal) | ({} if samples is None else {"inspect": samples}))
@@ -118,8 +126,10 @@ def _sweep_result(record: dict[str, Any]) -> dict[str, Any]:
 
     from cluster.artifact import Artifact
 
-    path = next(s["artifact"] for s in record["stages"] if s["stage"] == "forecast")
-    facts = Artifact.load(Path(path)).manifest.facts
+    last = next(s for s in record["stages"] if s["stage"] in ("forecast", "compare"))
+    facts = Artifact.load(Path(last["artifact"])).manifest.facts
+    if last["stage"] == "compare":
+        return {"runs": facts["rows"], "best": facts["best"], "fit": None, "forecast": None}
     return {key: facts.get(key) for key in ("runs", "fit", "forecast")}
 
 

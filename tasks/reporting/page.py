@@ -13,7 +13,7 @@ from typing import Any
 from cluster.artifact import Artifact, parents
 from tasks.reporting import plots, words
 from tasks.reporting.funnel import funnel, side_by_side
-from tasks.reporting.scaling import scaling
+from tasks.reporting.scaling import scaling, variants
 
 View = dict[str, Any]
 Stages = dict[str, list[Artifact]]
@@ -64,6 +64,7 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
         "trainings": [t for name in TRAINED for a in stages[name] if (t := training(a))],
         "classes": classes(stages),
         "scaling": scaling(stages["forecast"] or stages["fit"], stages["sweep"]),
+        "variants": variants(stages["compare"]),
         "scores": scores(stages),
         "judge": judge(stages),
         "samples": _picked(_facts(stages, "answers").get("samples"), ANSWER_KEYS),

@@ -49,14 +49,20 @@ def scaling(fits: Sequence[Artifact], runs: Sequence[Artifact]) -> View:
     }
 
 
+def variants(artifacts: Sequence[Artifact]) -> View:
+    """The table of a recipe's variants; empty without one."""
+    rows = artifacts[-1].manifest.facts["rows"] if artifacts else []
+    return _table("Variants", rows) if rows else {}
+
+
 def _tables(facts: View) -> list[View]:
-    """The tables of doubt that the fit left, each with the names of its columns."""
-    found = []
-    for key, title in TABLES.items():
-        rows = facts.get(key) or []
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        if rows:
-            cells = [[row.get(name) for name in names] for row in rows]
-            shown = [name.replace("_", " ") for name in names]
-            found.append({"title": title, "names": shown, "rows": cells})
-    return found
+    """The tables of doubt that the fit left."""
+    found = ((title, facts.get(key)) for key, title in TABLES.items())
+    return [_table(title, rows) for title, rows in found if rows]
+
+
+def _table(title: str, rows: Sequence[View]) -> View:
+    """Rows of dictionaries under the names of all their keys."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [[row.get(name) for name in names] for row in rows]
+    return {"title": title, "names": [name.replace("_", " ") for name in names], "rows": cells}

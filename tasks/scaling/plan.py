@@ -244,6 +244,7 @@ def _members(settings: SweepSettings, points: Iterable[tuple[int, int]]) -> list
                 tokens=tokens,
                 batch_tokens=settings.batch_tokens,
                 optimizer=_optimizer(settings, lengths),
+                most_skipped=0,  # all members of a width see the same text, or say they diverged
             ),
             heldout_tokens=settings.heldout_tokens,
         )
