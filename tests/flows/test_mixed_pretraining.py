@@ -11,7 +11,7 @@ from cluster.artifact import Artifact
 from cluster.placement import Placement
 from cluster.stage import build
 from cluster.store import Draft, Store
-from flows.dag import Dag
+from flows.dag import Dag, Node
 from flows.end_to_end import plan
 from flows.mixing import planned_sources
 from flows.recipe import Recipe
@@ -61,7 +61,9 @@ def carry_out(dag: Dag, **options: Any) -> dict[str, Artifact]:
     """Every stage up to the model, in this process."""
     done: dict[str, Artifact] = {}
     for node in dag:
-        inputs = {key: done[value.name] for key, value in node.upstream.items()}  # type: ignore[union-attr]
+        inputs: dict[str, Any] = {
+            key: done[value.name] for key, value in node.upstream.items() if isinstance(value, Node)
+        }
         done[node.name] = build(
             node.function, dag.store, recipe=dag.recipe, **inputs, **node.literals, **options
         )
@@ -130,7 +132,7 @@ def test_a_training_that_was_stopped_ends_with_the_same_bits(
     again = Store(tmp_path)
     calls, progress = iter(range(1000)), Draft.progress
 
-    def stopped(draft: Draft, *arguments: Any, **figures: float) -> None:
+    def stopped(draft: Draft, *arguments: Any, **figures: Any) -> None:
         if draft.spec.stage == "pretrain" and next(calls) == 25:
             raise RuntimeError("stopped")
         progress(draft, *arguments, **figures)
