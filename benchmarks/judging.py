@@ -54,7 +54,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sl
             await reader.readexactly(length)
             async with slots:
                 await asyncio.sleep(LATENCY)
-            writer.write(HEAD.encode() + BODY)
+            writer.write(HEAD + BODY)
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()

@@ -1,4 +1,4 @@
-"""fit, score, judge, agree, learn: measuring as tools of their own, on anybody's files."""
+"""fit, score, judge, agree, learn, exam: measuring as tools of their own, on anybody's files."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -185,6 +185,23 @@ def learn(
         _rows(out, result)
 
 
+def exam(
+    model: Annotated[str, typer.Argument(help="a model folder or an artifact's name")],
+    file: Annotated[Path, typer.Argument(help="a YAML of name, kind, rows, prompt")],
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put questions with known answers to a model: choices, exact answers, code with tests."""
+    from cluster.store import Store
+    from tasks.scoring.exams import sit_file
+
+    with output(as_json) as out:
+        folder = Path(model) if Path(model).is_dir() else Store().get(model).path
+        result = sit_file(folder, file)
+        out.result(result)
+        _rows(out, {key: value for key, value in result.items() if key != "rows"})
+
+
 def _rows(out: Output, values: dict[str, Any]) -> None:
     out.table(("key", "value"), values.items())
 
@@ -207,5 +224,5 @@ def _numbers(flag: str, text: str) -> tuple[float, ...]:
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the application."""
-    for command in (fit, score, judge, agree, learn):
+    for command in (fit, score, judge, agree, learn, exam):
         app.command()(command)

@@ -64,6 +64,16 @@ CRITERIA = {
             ("input", "answer"),
         ),
         Criterion(
+            "naturalness",
+            "Whether the answer is what a person would say in this place.",
+            (
+                "Read what came before, then the answer as a person's next words.",
+                "Look for what nobody would say so: stilted, repeated or abrupt phrases.",
+                "Rate low for words that only a machine would put so, high for those of a person.",
+            ),
+            ("input", "context", "answer"),
+        ),
+        Criterion(
             "consistency",
             "Whether everything the answer states is supported by the source.",
             (
@@ -77,6 +87,7 @@ CRITERIA = {
         ),
     )
 }
+CRITERIA["hallucination"] = CRITERIA["consistency"]  # the same question by its other name
 
 
 def custom(text: str) -> Criterion:
