@@ -16,7 +16,9 @@ import re
 import numpy as np
 
 from cluster.errors import BadInput
-from tasks.scaling.plan import SweepSettings, TargetSettings, flops, parameters, plan_sweep
+from model.flops import parameter_count
+from tasks.scaling.plan import SweepSettings, TargetSettings, flops, plan_sweep
+from tasks.training.settings import ModelSettings
 
 TOKENS_PER_PARAMETER = 30.0
 STEP = math.sqrt(10)
@@ -30,7 +32,7 @@ def read_budget(text: str, flops_per_second: float, devices: float) -> float:
 
     Raises BadInput for another unit.
     """
-    found = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?\d+)?)\s*([a-z]*)\s*", text.lower())
+    found = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?\d+)?)\s*([a-z-]*)\s*", text.lower())
     if not found or (found[2] and found[2] not in (*UNITS, "flop", "flops", "device-hours")):
         raise BadInput(
             f"--budget {text}: write FLOPs (1e15), wall time (30min, 2h) or 4device-hours"
@@ -47,11 +49,10 @@ def design(total: float, settings: SweepSettings, vocab_size: int) -> SweepSetti
     """The sweep that `total` FLOPs pay for; depth, head size, context and optimizer are those of
     `settings`. Raises BadInput when no sweep is that small.
     """
-    top = total / 10
+    sizes, top = _sizes(settings, vocab_size), total / 10
     for _ in range(12):
-        planned = _ladder(top, settings, vocab_size)
-        cost = total_flops(planned, vocab_size) if planned else math.inf
-        if planned and cost <= total:
+        planned = _ladder(top, settings, sizes)
+        if planned and total_flops(planned, vocab_size) <= total:
             return planned
         top *= 0.85
     raise BadInput(
@@ -75,18 +76,16 @@ def total_flops(settings: SweepSettings, vocab_size: int) -> float:
     return own + sum(longest.values())
 
 
-def _ladder(top: float, settings: SweepSettings, vocab_size: int) -> SweepSettings | None:
+def _ladder(top: float, settings: SweepSettings, sizes: dict[int, int]) -> SweepSettings | None:
     budgets = [float(f"{top / STEP**k:.1e}") for k in (2, 1, 0)]
-    widths: set[int] = set()
-    for budget in budgets:
-        best = _optimum(budget, settings, vocab_size)
-        widths |= {_width(best * share, settings, vocab_size) for share in SIZES}
     goal = float(f"{top * STEP:.1e}")
-    target = _width(_optimum(goal, settings, vocab_size), settings, vocab_size)
-    larger = [width for width in sorted(widths) if width > target][:1]
-    if len(widths) < 3:
+    widths = {_width(_optimum(b, sizes) * share, sizes) for b in budgets for share in SIZES}
+    smallest = 6 * sizes[min(widths)] ** 2 * TOKENS_PER_PARAMETER / 4
+    if len(widths) < 3 or budgets[0] < smallest:
         return None
-    tokens = TOKENS_PER_PARAMETER * _optimum(budgets[-1], settings, vocab_size)
+    target = _width(_optimum(goal, sizes), sizes)
+    larger = [width for width in sorted(widths) if width > target][:1]
+    tokens = TOKENS_PER_PARAMETER * _optimum(budgets[-1], sizes)
     batch = BATCH_TOKENS * (tokens / BATCH_AT) ** BATCH_EXPONENT / settings.context
     return settings.model_copy(
         update={
@@ -101,34 +100,22 @@ def _ladder(top: float, settings: SweepSettings, vocab_size: int) -> SweepSettin
     )
 
 
-def _optimum(budget: float, settings: SweepSettings, vocab_size: int) -> float:
+def _optimum(budget: float, sizes: dict[int, int]) -> float:
     """Parameters that leave 30 tokens each."""
-    sizes = np.array([_size(w, settings, vocab_size) for w in _widths(settings)], dtype=float)
-    costs = 6 * TOKENS_PER_PARAMETER * sizes**2
-    return float(np.interp(math.log(budget), np.log(costs), sizes))
+    counts = np.array(list(sizes.values()), dtype=float)
+    return float(np.interp(np.log(budget), np.log(6 * TOKENS_PER_PARAMETER * counts**2), counts))
 
 
-def _width(size: float, settings: SweepSettings, vocab_size: int) -> int:
+def _width(size: float, sizes: dict[int, int]) -> int:
     """The width whose parameters are nearest, in ratio."""
-    widths = _widths(settings)
-    found = [abs(math.log(_size(w, settings, vocab_size) / size)) for w in widths]
-    return widths[int(np.argmin(found))]
+    return min(sizes, key=lambda width: abs(math.log(sizes[width] / size)))
 
 
-def _widths(settings: SweepSettings) -> list[int]:
-    """Widths of whole heads, closer together than sizes need to be."""
+def _sizes(settings: SweepSettings, vocab_size: int) -> dict[int, int]:
+    """Parameters by width, for widths of whole heads closer together than sizes need to be."""
     heads = sorted({round(1.12**k) for k in range(60)})
-    return [settings.head_dim * h for h in heads if settings.head_dim * h >= 16]
-
-
-def _size(width: int, settings: SweepSettings, vocab_size: int) -> int:
-    lone = settings.model_copy(
-        update={
-            "widths": (width,),
-            "tokens": (settings.context,),
-            "budgets": (),
-            "ratios": (),
-            "targets": (),
-        }
-    )
-    return parameters(plan_sweep(lone, vocab_size).members[0], vocab_size)
+    found = {}
+    for width in (settings.head_dim * h for h in heads if settings.head_dim * h >= 16):
+        shape = ModelSettings(depth=settings.depth, width=width, heads=width // settings.head_dim)
+        found[width] = parameter_count(shape.config(vocab_size, settings.context))
+    return found

@@ -155,9 +155,10 @@ class Trainer:
                     self.reporter.progress(row)
                 if asked.written:
                     self.commit()
-                if (asked.stop or asked.save) and step < self.job.steps:
+                last = step == self.job.steps
+                if self.job.keep_state if last else asked.stop or asked.save:
                     self.save()
-                if asked.stop and step < self.job.steps:
+                if asked.stop and not last:
                     self.commit()
                     raise Preempted(
                         f"training was asked to stop and has saved step {step} of "
