@@ -10,6 +10,7 @@ def deepspeed_config(
     accumulation: int,
     precision: Literal["fp32", "bf16"],
     zero_stage: int,
+    offload: str | None,
     clip: float | None,
 ) -> dict[str, Any]:
     """The dictionary for `deepspeed.initialize`. `micro_batch` is in samples, per worker.
@@ -23,7 +24,12 @@ def deepspeed_config(
         "gradient_accumulation_steps": accumulation,
         "gradient_clipping": (clip or 0.0) if zero_stage else 0.0,
         "torch_autocast": {"enabled": precision == "bf16", "dtype": "bfloat16"},
-        "zero_optimization": {"stage": zero_stage},
+        "zero_optimization": {
+            "stage": zero_stage,
+            "offload_optimizer": {"device": "cpu" if offload else "none"},
+            "offload_param": {"device": "cpu" if offload == "all" else "none"},
+        },
+        "zero_force_ds_cpu_optimizer": False,  # PyTorch's runs there too, and needs no compiler
         "zero_allow_untested_optimizer": True,  # ours are tested here
         "steps_per_print": None,
     }

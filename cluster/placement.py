@@ -1,6 +1,8 @@
 """Where and on what a run happens. Never part of an artifact's identity."""
 
-from pydantic import Field
+from typing import Literal
+
+from pydantic import Field, model_validator
 
 from cluster.settings import Settings
 
@@ -17,11 +19,31 @@ class Placement(Settings):
         None, ge=1, description="CPU threads per training process; null is one"
     )
     zero_stage: int = Field(0, ge=0, le=3, description="DeepSpeed ZeRO stage")
+    offload: Literal["optimizer", "all"] | None = Field(
+        None, description="what a GPU keeps in main memory; all is weights too, with zero_stage 3"
+    )
+    recompute: bool = Field(
+        False, description="keep less of the forward pass and compute it again: less memory"
+    )
+    compile: bool = Field(False, description="compile the network's layers (torch.compile)")
+    hang_seconds: float = Field(
+        1800.0, gt=0, description="a training step that takes longer ends its process"
+    )
     checkpoint_seconds: float = Field(20.0, gt=0, description="time between checkpoints")
     usd_per_hour: float = Field(0.0, ge=0, description="price of one worker, for estimates")
     judge_url: str | None = Field(
         None, description="OpenAI-compatible endpoint of the judge; null judges in-process"
     )
+
+    @model_validator(mode="after")
+    def _offload_what_is_sharded(self) -> "Placement":
+        least = {None: 0, "optimizer": 1, "all": 3}[self.offload]
+        if self.zero_stage < least:
+            raise ValueError(
+                f"offload is {self.offload!r}, which needs zero_stage {least} or more; "
+                f"it is {self.zero_stage}"
+            )
+        return self
 
     @property
     def cpu_threads(self) -> int:

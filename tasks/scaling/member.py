@@ -25,7 +25,7 @@ WINDOW_SEED = 0
 log = logging.getLogger("headrace.sweep")
 
 
-@stage(version=2, name="sweep", trains=True)
+@stage(version=3, name="sweep", trains=True)
 def sweep_run(
     shards: Artifact,
     settings: MemberSettings,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tasks.training.settings import PretrainSettings
 
 
-@stage(version=1, trains=True)
+@stage(version=2, trains=True)
 def trunk(
     shards: Artifact,
     settings: TrunkSettings,

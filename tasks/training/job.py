@@ -53,8 +53,11 @@ class TrainJob:
     `build` is called on every rank, so it must pickle: a `functools.partial` of a
     function of a module.
     `batch_samples` are of all ranks together; `micro_samples` of one rank at a time. `data` is a
-    hash of what batches are made of: a checkpoint goes on with the same bytes only. `keep_state`
-    leaves a checkpoint of the last step too, for another training to go on from.
+    hash of what batches are made of: a checkpoint goes on with the same bytes only. Up to
+    `most_skipped` batches with an outrageous loss are skipped (`tasks.training.spikes`); with 0,
+    only a loss that is not finite ends the training. `flops_per_token`, forward and backward, are
+    for telling the speed. `keep_state` leaves a checkpoint of the last step too, for another
+    training to go on from.
     """
 
     build: Callable[[], Program]
@@ -68,6 +71,7 @@ class TrainJob:
     data: str = ""
     checkpoint_seconds: float = 20.0
     most_skipped: int = 0
+    flops_per_token: float = 0.0
     keep_state: bool = False
     tracker: Tracker | None = None
     on_progress: Progress | None = None

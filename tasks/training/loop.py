@@ -5,10 +5,12 @@
 Every rank builds the program, takes its slice of each global batch and steps the DeepSpeed engine.
 A step depends on the state before it and on its own number only, which seeds dropout and addresses
 the batch. So a training that was killed goes on from its newest checkpoint and ends with the same
-bits as one that was not.
+bits as one that was not. A process whose step hangs, say on a rank that is lost, tells where, and
+ends itself, to be started again.
 """
 
 import contextlib
+import faulthandler
 import logging
 import math
 import signal
@@ -22,14 +24,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cluster.deepspeed_config import deepspeed_config
-from cluster.deepspeed_import import load_deepspeed
 from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.world import World, join
 from tasks.training import checkpoint, state
+from tasks.training.device import memory_bytes, peak_flops
+from tasks.training.engine import start_engine
 from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS, Batch, Diverged, Preempted, TrainJob
-from tasks.training.optimizers import make_optimizer
 from tasks.training.prefetch import Prefetcher
 from tasks.training.schedule import factor
 from tasks.training.spikes import (
@@ -42,6 +43,7 @@ from tasks.training.spikes import (
 )
 from tasks.training.telemetry import MetricsFile, Reporter, Row, read_rows
 
+STDERR = 2  # sys.stderr may have been replaced by something without a file
 log = logging.getLogger("headrace.train")
 
 
@@ -130,14 +132,17 @@ class Trainer:
             self.done, self.tokens = found.step, found.tokens
             state.load_weights(self.program.module, checkpoint.reader(found))
             log.info("going on from %s", found.path)
-        self.engine, self.peaks = _engine(self, placement)
+        share = (world.size, self.micro, self.accumulation)
+        self.engine, self.peaks = start_engine(job, self.program, placement, share)
         if found:
             state.load_moments(self.engine, checkpoint.reader(found), self.done)
+        self.hang_seconds = placement.hang_seconds
         self.stop = threading.Event()
         self.saved_at = time.monotonic()
         self.writing: checkpoint.Writing | None = None
         self.skipped, losses = world.broadcast(_history(job, self.done) if world.leads else None)
         self.losses = LossWatch(losses) if job.most_skipped else None
+        self.peak_flops = peak_flops(world.device, job.precision) if job.flops_per_token else 0.0
         if world.leads:
             self.metrics = MetricsFile(job.scratch, after=self.done)
             self.reporter = Reporter(job.scratch, job.steps, job.tracker, job.on_progress)
@@ -148,6 +153,7 @@ class Trainer:
         first = self.done + 1
         with _terminated(self.stop), Prefetcher(self.fetch, first, self.job.steps) as batches:
             for step in range(first, self.job.steps + 1):
+                faulthandler.dump_traceback_later(self.hang_seconds, exit=True, file=STDERR)
                 row, asked = self.step(step, batches)
                 self.done = step
                 if self.world.leads:
@@ -193,20 +199,34 @@ class Trainer:
         loss = total / self.world.size
         self.watch(step, loss)
         rate = factor(step, self.job.steps, self.job.optimizer)
+        updating = time.monotonic()
         norm = self.update(step, loss, rate)
         self.tokens += int(tokens)
-        seconds = time.monotonic() - started
+        ended = time.monotonic()
         row = {
             "step": step,
             "loss": loss,
             "lr": rate * self.job.optimizer.learning_rate,
             "grad_norm": norm,
             "tokens": self.tokens,
-            "seconds": round(seconds, 6),
-            "tokens_per_second": round(tokens / seconds, 1),
+            **self.speed(tokens, ended - started),
             "data_seconds": round(data_seconds, 6),
+            "update_seconds": round(ended - updating, 6),
         }
         return row, Asked(counts[0] > 0, counts[1] > 0, counts[2] == self.world.size)
+
+    def speed(self, tokens: float, seconds: float) -> dict[str, float]:
+        """How fast a step was, on how much memory of this rank's device."""
+        figures = {
+            "seconds": round(seconds, 6),
+            "tokens_per_second": round(tokens / seconds, 1),
+            "memory_bytes": memory_bytes(self.world.device),
+        }
+        if self.peak_flops:
+            achieved = tokens / seconds * self.job.flops_per_token
+            share = achieved / (self.peak_flops * self.world.size)
+            figures |= {"flops_per_second": round(achieved, 1), "peak_share": round(share, 4)}
+        return figures
 
     def watch(self, step: int, loss: float) -> None:
         """Raise Spike when the loss is out of all proportion to those before it."""
@@ -269,39 +289,12 @@ class Trainer:
 
     def close(self) -> None:
         """Free the engine and close the files."""
+        faulthandler.cancel_dump_traceback_later()
         if self.writing:
             self.writing.wait()
         self.engine.destroy()
         if self.world.leads:
             self.metrics.close()
-
-
-def _engine(trainer: Trainer, placement: Placement) -> tuple[Any, list[float]]:
-    """The DeepSpeed engine, and the peak learning rate of each parameter group."""
-    settings, program = trainer.job.optimizer, trainer.program
-    deepspeed = load_deepspeed("cuda" if placement.gpus else "cpu")
-    groups = program.groups or _groups(program.module, settings.weight_decay)
-    optimizer = make_optimizer(groups, settings)
-    peaks = [group["lr"] for group in optimizer.param_groups]
-    config = deepspeed_config(
-        workers=trainer.world.size,
-        micro_batch=trainer.micro,
-        accumulation=trainer.accumulation,
-        precision=trainer.job.precision,
-        zero_stage=placement.zero_stage,
-        clip=settings.clip,
-    )
-    engine, *_ = deepspeed.initialize(model=program.module, optimizer=optimizer, config=config)
-    engine.train()
-    return engine, peaks
-
-
-def _groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices with weight decay, gains and biases without."""
-    matrices = [p for p in module.parameters() if p.ndim >= 2]
-    vectors = [p for p in module.parameters() if p.ndim < 2]
-    decayed = {"params": matrices, "weight_decay": weight_decay}
-    return [g for g in (decayed, {"params": vectors, "weight_decay": 0.0}) if g["params"]]
 
 
 def _history(job: TrainJob, done: int) -> tuple[list[int], list[float]]:

@@ -48,16 +48,17 @@ def _marked(groups: Iterable[Group], *moments: str) -> list[Group]:
 
 
 def _sgd(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
-    return SGD(_marked(groups), lr=settings.learning_rate)
+    return SGD(_marked(groups), lr=settings.learning_rate, fused=True)
 
 
 def _momentum(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
     marked = _marked(groups, "momentum_buffer")
-    return SGD(marked, lr=settings.learning_rate, momentum=settings.momentum)
+    return SGD(marked, lr=settings.learning_rate, momentum=settings.momentum, fused=True)
 
 
 def _adagrad(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
-    return Adagrad(_marked(groups, "sum"), lr=settings.learning_rate, eps=settings.epsilon)
+    marked = _marked(groups, "sum")
+    return Adagrad(marked, lr=settings.learning_rate, eps=settings.epsilon, fused=True)
 
 
 def _rmsprop(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
@@ -68,12 +69,12 @@ def _rmsprop(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
 
 def _adam(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
     betas, lr = settings.betas, settings.learning_rate
-    return Adam(_marked(groups, *MEANS), lr=lr, betas=betas, eps=settings.epsilon)
+    return Adam(_marked(groups, *MEANS), lr=lr, betas=betas, eps=settings.epsilon, fused=True)
 
 
 def _adamw(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
     betas, lr = settings.betas, settings.learning_rate
-    return AdamW(_marked(groups, *MEANS), lr=lr, betas=betas, eps=settings.epsilon)
+    return AdamW(_marked(groups, *MEANS), lr=lr, betas=betas, eps=settings.epsilon, fused=True)
 
 
 def _muon(groups: list[Group], settings: OptimizerSettings) -> Optimizer:

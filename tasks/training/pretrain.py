@@ -12,7 +12,7 @@ from tasks.training.settings import ModelSettings, PretrainSettings, check_objec
 log = logging.getLogger("headrace.pretrain")
 
 
-@stage(version=2, trains=True)
+@stage(version=3, trains=True)
 def pretrain(
     shards: Artifact,
     tokenizer: Artifact,

@@ -58,7 +58,7 @@ def load_moments(engine: Any, read: Read, step: int) -> None:
     base = engine.optimizer.optimizer if stage else engine.optimizer
     for flat, moments in _optimized(engine, stage):
         zeros = {key: torch.zeros_like(flat) for key in moments}
-        base.state[flat] = {"step": torch.tensor(float(step)), **zeros}
+        base.state[flat] = {"step": torch.tensor(float(step), device=flat.device), **zeros}
     _link_slices(engine, stage)
     for name, parameter, moments in _moments(engine, stage):
         for key in moments:

@@ -16,7 +16,15 @@ from cluster.tracking import Tracker
 from tasks.training.job import METRICS, Progress
 
 REPORTED = "reported.json"
-TIMING = ("seconds", "tokens_per_second", "data_seconds")
+TIMING = (
+    "seconds",
+    "data_seconds",
+    "update_seconds",
+    "tokens_per_second",
+    "flops_per_second",
+    "peak_share",
+    "memory_bytes",
+)
 Row = dict[str, Any]
 
 

@@ -11,7 +11,7 @@ from tasks.tuning.settings import ClassifySettings
 from tasks.tuning.sources import identity
 
 
-@stage(version=1, trains=True, identity=identity)
+@stage(version=2, trains=True, identity=identity)
 def classify(model: Artifact, settings: ClassifySettings, seed: int, draft: Draft) -> None:
     """Tune the network and a new head; measure both on rows held out.
 

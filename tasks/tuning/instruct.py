@@ -12,7 +12,7 @@ from tasks.tuning.settings import InstructSettings
 from tasks.tuning.sources import identity
 
 
-@stage(version=1, trains=True, identity=identity)
+@stage(version=2, trains=True, identity=identity)
 def instruct(model: Artifact, settings: InstructSettings, seed: int, draft: Draft) -> None:
     """Tune on prompt and answer, with loss on the answer and its end only.
 

@@ -14,7 +14,17 @@ import pytest
 
 HEADRACE = [sys.executable, "-m", "flows.cli"]
 STAGES = ["read", "filter", "dedup", "redact", "tokenizer", "shards", "pretrain", "evaluate"]
-STAGES += ["classify", "instruct", "answers", "judge", "trunk", "sweep", "fit", "forecast", "report"]
+STAGES += [
+    "classify",
+    "instruct",
+    "answers",
+    "judge",
+    "trunk",
+    "sweep",
+    "fit",
+    "forecast",
+    "report",
+]
 
 
 def headrace(*arguments: str) -> dict[str, Any]:

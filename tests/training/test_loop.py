@@ -1,6 +1,8 @@
 """The loop: equal to a bare PyTorch loop, in every ZeRO stage, and the same each time."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +29,7 @@ def rows(job: TrainJob) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (job.scratch / "metrics.jsonl").read_text().splitlines()]
 
 
-def losses(job: TrainJob, **placement: int) -> list[float]:
+def losses(job: TrainJob, **placement: Any) -> list[float]:
     launch(job, Placement(**placement))
     return [row["loss"] for row in rows(job)]
 
@@ -37,7 +39,8 @@ def bare_loop(job: TrainJob) -> tuple[list[float], nn.Module]:
     torch.manual_seed(job.seed)
     program = job.build()
     settings = job.optimizer
-    optimizer = torch.optim.AdamW(program.groups, betas=settings.betas, eps=settings.epsilon)
+    how: Any = {"betas": settings.betas, "eps": settings.epsilon, "fused": True}
+    optimizer = torch.optim.AdamW(program.groups, **how)
     peaks = [group["lr"] for group in optimizer.param_groups]
     found = []
     for step in range(1, job.steps + 1):
@@ -224,3 +227,50 @@ def test_nothing_is_left_of_checkpoints_older_than_two(tmp_path: Path) -> None:
         "step-00000010",
         "step-00000011",
     ]
+
+
+@pytest.mark.parametrize(
+    ("placement", "exact"),
+    [
+        ({"recompute": True}, True),
+        ({"compile": True}, False),
+        ({"zero_stage": 2, "offload": "optimizer"}, False),
+        ({"zero_stage": 3, "offload": "all", "recompute": True}, False),
+    ],
+)
+def test_less_memory_and_compiled_layers_change_no_loss(
+    tmp_path: Path, placement: dict[str, Any], exact: bool
+) -> None:
+    plain, other = (toy.network_job(tmp_path / name) for name in ("plain", "other"))
+    expected = losses(plain)
+    found = losses(other, **placement)
+    assert found == (expected if exact else pytest.approx(expected, rel=1e-5))
+
+
+def test_offload_needs_what_is_sharded() -> None:
+    with pytest.raises(ValueError, match="offload is 'all', which needs zero_stage 3 or more"):
+        Placement(offload="all", zero_stage=2)
+
+
+def test_rows_tell_the_speed_and_where_a_step_spends_its_time(tmp_path: Path) -> None:
+    job = toy.job(tmp_path, flops_per_token=1e3)
+    losses(job)
+    for row in rows(job):
+        assert row["flops_per_second"] == pytest.approx(1e3 * row["tokens_per_second"], rel=0.01)
+        assert 0 <= row["data_seconds"] + row["update_seconds"] <= row["seconds"]
+        assert 0 <= row["peak_share"] < 1
+        assert row["memory_bytes"] > 50e6
+
+
+def test_a_hanging_step_ends_its_process_and_says_where(tmp_path: Path) -> None:
+    code = (
+        "import time; from pathlib import Path; from cluster.placement import Placement;"
+        "from tests.training import toy; from tasks.training.launch import launch;"
+        f"launch(toy.job(Path({str(tmp_path)!r}), build=toy.hanging), Placement(hang_seconds=2))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 1
+    assert "Timeout (0:00:02)" in ended.stderr and "in sleep_for_ever" in ended.stderr
+    assert len(rows(toy.job(tmp_path))) == 3

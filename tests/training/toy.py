@@ -1,6 +1,7 @@
 """A training small enough for tests: a tiny network on made-up numbers, with jobs to train it."""
 
 import itertools
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from model.config import from_depth
+from model.objectives.modules import CausalLM
+from model.transformer import Transformer
 from tasks.training.job import Program, TrainJob
 from tasks.training.settings import OptimizerSettings
 
@@ -82,3 +86,25 @@ def job(scratch: Path, **changes: Any) -> TrainJob:
         "optimizer": OptimizerSettings(learning_rate=0.02, clip=1.0),
     }
     return TrainJob(**(values | changes))
+
+
+def network() -> Program:
+    """A real network, with layers to recompute and to compile."""
+    config = from_depth(2, vocab_size=13, context=5, width=32, heads=2)
+    return Program(CausalLM(Transformer(config)), batch)
+
+
+def network_job(scratch: Path) -> TrainJob:
+    return job(scratch, build=network, steps=4)
+
+
+def hanging() -> Program:
+    """A toy whose fourth step never ends."""
+    program, calls = build(), itertools.count(1)
+    program.module.register_forward_hook(partial(sleep_for_ever, calls))
+    return program
+
+
+def sleep_for_ever(calls: Iterator[int], module: nn.Module, inputs: Any, loss: Any) -> None:
+    while next(calls) > 3:
+        time.sleep(1000)

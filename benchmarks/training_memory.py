@@ -1,0 +1,138 @@
+"""Peak memory of training on the CPU: what `headrace plan` says, and what it is.
+
+    uv run python benchmarks/training_memory.py [--depths 8 9 10] [--stages 0 1 2 3] [--head]
+
+Each training runs in a process of its own for a few steps. Measured is its peak resident memory
+less that after imports and the start of DeepSpeed. `--head` compares the step of a network with a
+vocabulary of 128k with and without the chunked loss, less weights, gradients and optimizer state.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from model.transformer import Transformer
+    from tasks.training.job import Program
+
+from model.config import ModelConfig, from_depth
+from model.flops import trained_parameter_count, training_bytes
+from tasks.training.job import Batch
+
+VOCABULARY, CONTEXT, STEPS = 8192, 256, 3
+
+
+def main() -> None:
+    """Print planned and measured bytes of each training."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--depths", type=int, nargs="+", default=[8, 10, 12])
+    parser.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2, 3])
+    parser.add_argument("--samples", type=int, default=2)
+    parser.add_argument("--head", action="store_true")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(peak_bytes(**json.loads(options.child))))
+        return
+    if options.head:
+        compare_heads()
+        return
+    print("   params  ZeRO   planned  measured  planned/measured")
+    for depth in options.depths:
+        config = shape(depth)
+        for stage in options.stages:
+            tokens = options.samples * CONTEXT
+            planned = training_bytes(config, zero_stage=stage, tokens=tokens).total
+            measured = in_child(depth=depth, stage=stage, samples=options.samples)
+            count = trained_parameter_count(config) / 1e6
+            told = f"{planned / 1e9:8.2f} GB {measured / 1e9:6.2f} GB {planned / measured:8.2f}"
+            print(f"{count:7.1f} M {stage:5} {told}", flush=True)
+
+
+def shape(depth: int, vocab_size: int = VOCABULARY) -> ModelConfig:
+    """The dial's decoder of this depth; a shallow one with a vocabulary that outweighs it."""
+    return from_depth(depth, vocab_size=vocab_size, context=CONTEXT)
+
+
+def in_child(**how: int | bool) -> int:
+    """`peak_bytes` in a process of its own."""
+    command = [sys.executable, __file__, "--child", json.dumps(how)]
+    return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+
+
+def peak_bytes(
+    depth: int, stage: int, samples: int, vocab_size: int = VOCABULARY, chunked: bool = True
+) -> int:
+    """Peak resident memory of a training above that before it."""
+    import torch
+
+    from cluster.deepspeed_import import load_deepspeed
+    from cluster.environment import prepare
+    from cluster.placement import Placement
+    from tasks.training.job import TrainJob
+    from tasks.training.loop import train
+
+    prepare()
+    torch.set_num_threads(1)
+    load_deepspeed("cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        warm = TrainJob(partial(program, 1, 64, True), 1, 1, Path(folder), checkpoint_seconds=1e6)
+        train(warm, Placement(zero_stage=stage))
+    with tempfile.TemporaryDirectory() as folder:
+        before = resident("VmRSS")
+        build = partial(program, depth, vocab_size, chunked)
+        job = TrainJob(build, STEPS, samples, Path(folder), checkpoint_seconds=1e6)
+        train(job, Placement(zero_stage=stage))
+        return resident("VmHWM") - before
+
+
+def program(depth: int, vocab_size: int, chunked: bool) -> "Program":
+    """A decoder on random tokens."""
+    from model.objectives.modules import CausalLM
+    from model.transformer import Transformer
+    from tasks.training.job import Program
+
+    module = CausalLM(Transformer(shape(depth, vocab_size)))
+    if not chunked:
+        module.forward = partial(plain_loss, module.network)
+    return Program(module, partial(batch, vocab_size))
+
+
+def plain_loss(network: "Transformer", inputs: "Tensor", targets: "Tensor") -> "Tensor":
+    """The loss from all logits at once."""
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(network.logits(network(inputs)).flatten(0, 1), targets.flatten())
+
+
+def compare_heads(depth: int = 4, vocab_size: int = 131_072, samples: int = 8) -> None:
+    """Print what a step takes beyond its weights, gradients and moments, both ways."""
+    fixed = 16 * trained_parameter_count(shape(depth, vocab_size))
+    how = {"depth": depth, "stage": 0, "samples": samples, "vocab_size": vocab_size}
+    whole, chunked = (in_child(**how, chunked=chunked) - fixed for chunked in (False, True))
+    print(f"all logits {whole / 1e6:.0f} MB, chunked {chunked / 1e6:.0f} MB: {chunked / whole:.3f}")
+
+
+def batch(vocab_size: int, first: int, count: int) -> Batch:
+    """Random tokens that depend on the sample number only."""
+    tokens = np.random.default_rng(first).integers(vocab_size, size=(count, CONTEXT + 1))
+    return {"inputs": tokens[:, :-1].copy(), "targets": tokens[:, 1:].copy()}
+
+
+def resident(key: str) -> int:
+    """A figure of this process's memory in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
+
+
+if __name__ == "__main__":
+    main()

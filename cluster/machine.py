@@ -1,0 +1,27 @@
+"""What this machine has: memory, for plans that must fit into it."""
+
+import os
+import subprocess
+from pathlib import Path
+
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def main_memory() -> int:
+    """Bytes of main memory that this process may use: the machine's, or its container's share."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = CGROUP_LIMIT.read_text().strip() if CGROUP_LIMIT.exists() else "max"
+    return total if limit == "max" else min(total, int(limit))
+
+
+def gpu_memory() -> int | None:
+    """Bytes of this machine's smallest GPU, as its driver says; None when there is none here.
+
+    The driver is asked, not the device: nothing is started on it.
+    """
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        return min(int(line) for line in told.stdout.splitlines()) * 2**20
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None

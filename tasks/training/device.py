@@ -1,0 +1,39 @@
+"""What a device can do, to say what share of it a training uses."""
+
+import os
+import time
+from pathlib import Path
+
+import torch
+
+DENSE_BF16 = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "B200": 2250e12}
+"""FLOP/s of GPUs by a part of their name, from NVIDIA's data sheets, without sparsity."""
+
+
+def peak_flops(device: torch.device, precision: str) -> float:
+    """FLOP/s at best: the data sheet's, or what one large matrix product reaches."""
+    if device.type == "cuda" and precision == "bf16":
+        name = torch.cuda.get_device_name(device)
+        known = [flops for part, flops in DENSE_BF16.items() if part in name]
+        if known:
+            return known[0]
+    size = 8192 if device.type == "cuda" else 768
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    matrix = torch.ones(size, size, device=device, dtype=dtype)
+    return 2 * size**3 / min(_seconds(matrix) for _ in range(4))
+
+
+def memory_bytes(device: torch.device) -> int:
+    """What this process holds now: on a GPU the most since the last call."""
+    if device.type == "cuda":
+        most = torch.cuda.max_memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        return most
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _seconds(matrix: torch.Tensor) -> float:
+    started = time.perf_counter()
+    _ = (matrix @ matrix)[0, 0].item()  # waits for the device
+    return time.perf_counter() - started
