@@ -91,18 +91,23 @@ def _match_chunk(pairs: list[tuple[Embedded, Embedded]], idf: Mapping[int, float
 
 
 def _match_batch(pairs: list[tuple[Embedded, Embedded]], idf: Mapping[int, float] | None) -> Tensor:
-    predicted_BPD, p_BP = _padded([a for a, _ in pairs], idf)
-    referred_BRD, r_BR = _padded([b for _, b in pairs], idf)
-    alike_BPR = predicted_BPD @ referred_BRD.transpose(1, 2)  # padding is a vector of zeros
-    precision_B = (alike_BPR.max(2).values * p_BP).sum(1)
-    recall_B = (alike_BPR.max(1).values * r_BR).sum(1)
+    predicted_BPD, p_BP, no_BP = _padded([a for a, _ in pairs], idf)
+    referred_BRD, r_BR, no_BR = _padded([b for _, b in pairs], idf)
+    alike_BPR = predicted_BPD @ referred_BRD.transpose(1, 2)
+    precision_B = (alike_BPR.masked_fill(no_BR[:, None], -1.0).max(2).values * p_BP).sum(1)
+    recall_B = (alike_BPR.masked_fill(no_BP[..., None], -1.0).max(1).values * r_BR).sum(1)
     f_B = 2 * precision_B * recall_B / (precision_B + recall_B)
     return torch.stack([precision_B, recall_B, f_B.nan_to_num(0.0)], dim=1)
 
 
-def _padded(texts: list[Embedded], idf: Mapping[int, float] | None) -> tuple[Tensor, Tensor]:
+def _padded(
+    texts: list[Embedded], idf: Mapping[int, float] | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Vectors `[B, T, D]`, weights `[B, T]`, and where there is neither, `[B, T]`."""
     vectors = pad_sequence([text.vectors_TD for text in texts], batch_first=True)
-    return vectors, pad_sequence([text.weights(idf) for text in texts], batch_first=True)
+    weights = pad_sequence([text.weights(idf) for text in texts], batch_first=True)
+    missing = [torch.zeros(len(text.ids), dtype=torch.bool) for text in texts]
+    return vectors, weights, pad_sequence(missing, batch_first=True, padding_value=True)
 
 
 def _baseline(path: Path, layer: int) -> Tensor:

@@ -35,7 +35,7 @@ def test_precision_and_recall_are_greedy_matches(folder: Path) -> None:
 def test_company_does_not_matter_and_nothing_scores_nothing(folder: Path) -> None:
     alone, _ = BertScore(folder).score([TEXTS[0]], [[TEXTS[2]]])
     among, _ = BertScore(folder).score([TEXTS[1], TEXTS[0], ""], [[TEXTS[1]], [TEXTS[2]], ["x"]])
-    assert among[1]["fmeasure"] == pytest.approx(alone[0]["fmeasure"], abs=1e-3)
+    assert among[1]["fmeasure"] == pytest.approx(alone[0]["fmeasure"], abs=1e-5)
     assert among[2] == {"precision": 0.0, "recall": 0.0, "fmeasure": 0.0}
 
 
