@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from model.transformer import Transformer
     from tasks.training.job import Program
 
+from cluster.placement import Placement
 from model.config import ModelConfig, from_depth
-from model.flops import trained_parameter_count, training_bytes
+from model.flops import trained_parameter_count
 from tasks.training.job import Batch
+from tasks.training.memory import device_bytes
+from tasks.training.settings import PretrainSettings
 
 VOCABULARY, CONTEXT, STEPS = 8192, 256, 3
 
@@ -50,8 +53,8 @@ def main() -> None:
     for depth in options.depths:
         config = shape(depth)
         for stage in options.stages:
-            tokens = options.samples * CONTEXT
-            planned = training_bytes(config, zero_stage=stage, tokens=tokens).total
+            settings = PretrainSettings(context=CONTEXT, batch_tokens=options.samples * CONTEXT)
+            planned = device_bytes(config, settings, Placement(zero_stage=stage)).total
             measured = in_child(depth=depth, stage=stage, samples=options.samples)
             count = trained_parameter_count(config) / 1e6
             told = f"{planned / 1e9:8.2f} GB {measured / 1e9:6.2f} GB {planned / measured:8.2f}"
@@ -77,7 +80,6 @@ def peak_bytes(
 
     from cluster.deepspeed_import import load_deepspeed
     from cluster.environment import prepare
-    from cluster.placement import Placement
     from tasks.training.job import TrainJob
     from tasks.training.loop import train
 

@@ -12,7 +12,8 @@ from flows.end_to_end import plan
 from flows.mixing import planned_sources
 from flows.recipe import Recipe
 from flows.sweep_estimate import sweep_estimate
-from model.flops import flops_per_token, parameter_count, training_bytes
+from model.flops import flops_per_token, parameter_count
+from tasks.training.memory import check_memory, device_bytes
 
 # Measured on one server core in fp32 at widths near 100; a GPU: a third of an H100's dense bf16.
 CPU_FLOPS_PER_THREAD = 3.5e10
@@ -28,13 +29,7 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
     dag = plan("all", Dag(recipe.name, Store(), rebuild), recipe)
     settings, place = recipe.pretrain, recipe.placement
     config = recipe.model.config(recipe.tokenizer.vocab_size, settings.context)
-    memory = training_bytes(
-        config,
-        zero_stage=place.zero_stage,
-        workers=place.workers,
-        precision=settings.precision,
-        tokens=settings.micro_batch_tokens or settings.batch_tokens // place.workers,
-    )
+    check_memory(config, settings, place)
     sources, doubts = planned_sources(dag, recipe)
     past = _past(dag)
     swept = sweep_estimate(recipe, dag) if recipe.sweep else None
@@ -47,7 +42,7 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
         "params": parameter_count(config),
         "tokens": settings.tokens,
         "flops": flops_per_token(config, settings.context) * settings.tokens,
-        "bytes_per_device": memory.total,
+        "bytes_per_device": device_bytes(config, settings, place).total,
         "seconds": round(seconds, 1),
         "cost": round(seconds / 3600 * place.usd_per_hour * place.workers, 4),
         "basis": "earlier runs here" if past else "nominal speeds",

@@ -30,6 +30,7 @@ from tasks.tokens.mixture import Mixture
 from tasks.tokens.repetition import repetition, repetition_warnings, segments
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.launch import launch, load_trained
+from tasks.training.memory import check_memory
 from tasks.training.samples import samples_of
 from tasks.training.settings import ModelSettings, PretrainSettings
 from tasks.training.spikes import read_skipped
@@ -56,9 +57,11 @@ def train_network(
     the draft. `keep_state` leaves the last step's checkpoint in the scratch folder.
 
     Objectives other than causal need the `vocabulary`. Raises BadInput for a shape that cannot be
-    built, a context longer than the split, and a batch that the workers cannot share.
+    built or will not fit into memory, a context longer than the split, and a batch that the workers
+    cannot share.
     """
     config = model.config(vocab_size, settings.context)
+    check_memory(config, settings, draft.placement)
     arranged = None
     if packing:
         arranged = Arrangement(packing.path, mixture, settings.steps, settings.batch_samples)

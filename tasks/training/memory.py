@@ -1,0 +1,95 @@
+"""What a training holds in a device's memory, and the refusal of one that will not fit.
+
+    check_memory(config, settings, placement)
+
+The figures are of DeepSpeed as it is set up here, where weights are fp32 in every precision; the
+ZeRO paper's own are in `model.flops`. `benchmarks/training_memory.py` measures how close they are.
+"""
+
+from dataclasses import asdict, dataclass
+
+from cluster.errors import BadInput
+from cluster.machine import gpu_memory, main_memory
+from cluster.placement import Placement
+from model.config import ModelConfig
+from model.flops import activation_bytes, trained_parameter_count
+from tasks.training.settings import OptimizerName, PretrainSettings
+
+MOMENTS: dict[OptimizerName, int] = {"sgd": 0, "momentum": 1, "adagrad": 1, "rmsprop": 1, "muon": 2}
+"""Numbers kept of each parameter; Adam's are two. Of Muon an upper bound."""
+BUCKET = 500_000_000
+"""Gradients DeepSpeed sums at a time (`reduce_bucket_size`), in numbers."""
+GATHERED = 1_000_000_000
+"""Weights that ZeRO 3 holds whole at a time (`stage3_max_live_parameters`)."""
+GB = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceBytes:
+    """Memory of one device while training, in bytes."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    buffers: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(asdict(self).values())
+
+
+def device_bytes(
+    config: ModelConfig, settings: PretrainSettings, placement: Placement
+) -> DeviceBytes:
+    """What one worker's device holds at its peak; with `offload`, what a GPU is left with."""
+    stage, workers = placement.zero_stage, placement.workers
+    count = trained_parameter_count(config)
+    whole, share = 4 * count, -(-4 * count // workers)
+    moments = MOMENTS.get(settings.optimizer.name, 2)
+    optimizer = (1 + moments) * share if stage else moments * whole  # sharded: a copy of weights
+    gradients = {0: whole, 1: whole + share, 2: 2 * share, 3: 3 * share}[stage]
+    weights = whole if stage < 3 else share + 4 * min(count, GATHERED)
+    offloaded = placement.offload if placement.gpus else None
+    if offloaded:
+        optimizer, gradients = 0, gradients - share
+    if offloaded == "all":
+        weights -= share
+    return DeviceBytes(
+        weights=weights,
+        gradients=gradients,
+        optimizer=optimizer,
+        buffers=4 * min(count, BUCKET) if stage or workers > 1 else 0,
+        activations=_activations(config, settings, placement),
+    )
+
+
+def check_memory(config: ModelConfig, settings: PretrainSettings, placement: Placement) -> None:
+    """Raise BadInput, before a device is touched, when this machine's devices are too small.
+
+    Workers on the CPU share the main memory. GPUs of other machines are taken to be like those
+    here; where there are none nothing is refused.
+    """
+    need = device_bytes(config, settings, placement)
+    total = need.total if placement.gpus else need.total * placement.workers
+    limit = gpu_memory() if placement.gpus else main_memory()
+    if limit is None or total <= limit:
+        return
+    parts = ", ".join(f"{name} {size / GB:.1f}" for name, size in asdict(need).items() if size)
+    devices = "a GPU has" if placement.gpus else f"for {placement.workers} workers, main memory is"
+    raise BadInput(
+        f"training needs {total / GB:.1f} GB ({parts} GB each), {devices} {limit / GB:.1f} GB; "
+        "lower pretrain.micro_batch_tokens, model.depth or pretrain.context, or set "
+        "placement.recompute, or on more GPUs a higher placement.zero_stage, or placement.offload"
+    )
+
+
+def _activations(config: ModelConfig, settings: PretrainSettings, placement: Placement) -> int:
+    tokens = settings.micro_batch_tokens or settings.batch_tokens // placement.workers
+    tokens = min(tokens, settings.batch_tokens // placement.workers)
+    kept = activation_bytes(config, tokens, settings.precision)
+    if not placement.recompute:
+        return kept
+    layers = config.depth + (config.encoder_depth or 0)
+    return kept // layers + 4 * tokens * layers * config.width
