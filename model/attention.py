@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from model.cache import LayerCache
 from model.config import ModelConfig
 from model.masks import Sight
+from model.norms import RMSNorm
 from model.positions import Rotation, rotate
 
 
@@ -31,8 +32,8 @@ class Attention(nn.Module):
             config.heads * config.head_dim, config.width, bias=config.bias == "all"
         )
         if config.qk_norm:
-            self.q_norm = nn.RMSNorm(config.head_dim, config.norm_epsilon)
-            self.k_norm = nn.RMSNorm(config.head_dim, config.norm_epsilon)
+            self.q_norm = RMSNorm(config.head_dim, config.norm_epsilon)
+            self.k_norm = RMSNorm(config.head_dim, config.norm_epsilon)
 
     def forward(
         self,

@@ -16,6 +16,7 @@ from model.experts import ExpertLayer
 from model.feedforward import FeedForward
 from model.latent_attention import LatentAttention
 from model.masks import Sight
+from model.norms import RMSNorm
 from model.positions import Rotation
 
 
@@ -104,6 +105,6 @@ class Residual(nn.Module):
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
-    """RMSNorm (Zhang and Sennrich 2019) or LayerNorm (Ba et al. 2016) over the width."""
-    kind: Callable[..., nn.Module] = nn.RMSNorm if config.norm == "rms" else nn.LayerNorm
+    """RMSNorm or LayerNorm (Ba et al. 2016) over the width."""
+    kind: Callable[..., nn.Module] = RMSNorm if config.norm == "rms" else nn.LayerNorm
     return kind(config.width, config.norm_epsilon)

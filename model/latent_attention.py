@@ -16,6 +16,7 @@ from model.attention import attend
 from model.cache import LayerCache
 from model.config import ModelConfig
 from model.masks import Sight
+from model.norms import RMSNorm
 from model.positions import Rotation, rotate
 
 
@@ -34,10 +35,10 @@ class LatentAttention(nn.Module):
             self.query = nn.Linear(config.width, queries, bias=False)
         else:
             self.query_compress = nn.Linear(config.width, latent.query_rank, bias=False)
-            self.query_norm = nn.RMSNorm(latent.query_rank, config.norm_epsilon)
+            self.query_norm = RMSNorm(latent.query_rank, config.norm_epsilon)
             self.query = nn.Linear(latent.query_rank, queries, bias=False)
         self.kv_compress = nn.Linear(config.width, latent.kv_rank + latent.rope_dim, bias=False)
-        self.kv_norm = nn.RMSNorm(latent.kv_rank, config.norm_epsilon)
+        self.kv_norm = RMSNorm(latent.kv_rank, config.norm_epsilon)
         self.kv = nn.Linear(latent.kv_rank, config.heads * self.plain_dim + values, bias=False)
         self.out = nn.Linear(values, config.width, bias=False)
 
