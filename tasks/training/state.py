@@ -77,7 +77,8 @@ def named_state(engine: Any) -> Iterator[tuple[str, Tensor]]:
             if stage:
                 yield f"{key}.{name}", safe_get_full_optimizer_state(parameter, key)
             else:
-                yield f"{key}.{name}", engine.optimizer.state[parameter][key]
+                kept = engine.optimizer.state[parameter].get(key)  # None: it had no gradient yet
+                yield f"{key}.{name}", torch.zeros_like(parameter) if kept is None else kept
 
 
 def named_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:

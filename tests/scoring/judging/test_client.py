@@ -192,13 +192,14 @@ def test_a_second_run_pays_for_the_failed_ones_only(
     endpoint: Any, tmp_path: Path, completion: Callable[..., Any], scripted: Any
 ) -> None:
     def fails_on_b(body: dict[str, Any], call: int) -> Any:
-        failing = "answer b" in body["messages"][0]["content"]
+        failing = "the second" in body["messages"][0]["content"]
         return scripted(404) if failing else completion("4")
 
     endpoint.script = fails_on_b
-    asked = [question("answer a"), question("answer b"), question("answer c")]
+    asked = [question("the first"), question("the second"), question("the third")]
     first = client(endpoint, tmp_path).distributions(asked)
-    assert [isinstance(v, Unscored) for v in first] == [False, True, False]
+    reasons = [v.reason if isinstance(v, Unscored) else None for v in first]
+    assert reasons == [None, "http_404", None]
     endpoint.bodies.clear()
     endpoint.script = lambda body, call: completion("2")
     judge = client(endpoint, tmp_path)
