@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -70,10 +71,15 @@ def applied(symbols: list[str], pair: tuple[str, str]) -> list[str]:
     return out
 
 
+@cache
+def classes() -> np.ndarray:
+    return character_classes()
+
+
 def words_of(text: str) -> list[str]:
     data, at, found = np.frombuffer(text.encode(), np.uint8), 0, []
     while at < len(data):
-        end = word_end(data, at, len(data), character_classes())
+        end = word_end(data, at, len(data), classes())
         found.append(bytes(data[at:end]).decode())
         at = end
     return found
