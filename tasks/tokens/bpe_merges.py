@@ -16,6 +16,7 @@ from tasks.tokens.bpe_strings import (
     END,
     GOLDEN,
     Numbers,
+    Slots,
     Words,
     intern,
     no_words,
@@ -23,7 +24,7 @@ from tasks.tokens.bpe_strings import (
 )
 
 KEY, TOTAL, HEAD = range(3)  # of a table of pairs
-WORD, NEXT, PAIR = range(3)  # of nodes
+WORD, NEXT = range(2)  # of nodes, which are small: most of the time goes into fetching them
 
 
 @kernel
@@ -32,16 +33,17 @@ def learn_merges(words: Words, ids: Numbers, first: int, wanted: int) -> Numbers
     an equal string. `ids` are those of the bytes; new ones go from `first` up to below `wanted`.
     """
     table = words.table[: words.used[0]]
-    symbols = ids[words.pool[: table[-1, END]]] if len(table) else ids[:0]
-    pairs, nodes, used = np.full((1 << 12, 4), -1, np.int64), _no_nodes(), np.array([0, 1])
+    symbols = ids.astype(np.int32)[words.pool[: table[-1, END] if len(table) else 0]]
+    pairs, used = np.full((1 << 12, 4), -1, np.int64), np.array([0, 1])
+    nodes, keys = _no_nodes(), np.zeros(1 << 12, np.int64)
     for word in range(len(table)):
         begin, end = table[word, BEGIN], table[word, END]
-        pairs, nodes = _wider(pairs, nodes, used, end - begin)
+        pairs, nodes, keys = _wider(pairs, nodes, keys, used, end - begin)
         for at in range(begin, end - 1):
             key = symbols[at] << 32 | symbols[at + 1]
-            _change(pairs, nodes, used, key, table[word, COUNT], word)
+            _change(pairs, nodes, keys, used, key, table[word, COUNT], word)
     heap, merges, tokens = [(0, 0, 0)][:0], [(0, 0, 0)][:0], _byte_tokens()
-    _queue(pairs, nodes, used, 1, heap)
+    _queue(pairs, nodes, keys, used, 1, heap)
     while first + tokens.used[0] - 256 < wanted and len(heap):
         negative, key, head = heapq.heappop(heap)
         total = pairs[_place(pairs, key), TOTAL]
@@ -57,9 +59,10 @@ def learn_merges(words: Words, ids: Numbers, first: int, wanted: int) -> Numbers
         begin = used[1]
         while head:
             word, head = nodes[head, WORD], nodes[head, NEXT]
-            pairs, nodes = _wider(pairs, nodes, used, table[word, END] - table[word, BEGIN])
-            _merge(table, word, symbols, left, right, made, pairs, nodes, used)
-        _queue(pairs, nodes, used, begin, heap)
+            size = table[word, END] - table[word, BEGIN]
+            pairs, nodes, keys = _wider(pairs, nodes, keys, used, size)
+            _merge(table, word, symbols, left, right, made, pairs, nodes, keys, used)
+        _queue(pairs, nodes, keys, used, begin, heap)
     return np.array(merges) if len(merges) else np.zeros((0, 3), np.int64)
 
 
@@ -67,12 +70,13 @@ def learn_merges(words: Words, ids: Numbers, first: int, wanted: int) -> Numbers
 def _merge(
     table: Numbers,
     word: int,
-    symbols: Numbers,
+    symbols: Slots,
     left: int,
     right: int,
     made: int,
     pairs: Numbers,
-    nodes: Numbers,
+    nodes: Slots,
+    keys: Numbers,
     used: Numbers,
 ) -> None:
     """Apply a merge to one word, and the changes to the counts of pairs."""
@@ -82,12 +86,12 @@ def _merge(
         if read + 1 < end and symbols[read] == left and symbols[read + 1] == right:
             if write > begin:
                 before = symbols[write - 1] << 32
-                _change(pairs, nodes, used, before | left, -count, word)
-                _change(pairs, nodes, used, before | made, count, word)
+                _change(pairs, nodes, keys, used, before | left, -count, word)
+                _change(pairs, nodes, keys, used, before | made, count, word)
             if read + 2 < end:
                 after = symbols[read + 2]
-                _change(pairs, nodes, used, right << 32 | after, -count, word)
-                _change(pairs, nodes, used, made << 32 | after, count, word)
+                _change(pairs, nodes, keys, used, right << 32 | after, -count, word)
+                _change(pairs, nodes, keys, used, made << 32 | after, count, word)
             symbols[write] = made
             read += 1
         else:
@@ -98,7 +102,7 @@ def _merge(
 
 @kernel
 def _change(
-    pairs: Numbers, nodes: Numbers, used: Numbers, key: int, amount: int, word: int
+    pairs: Numbers, nodes: Slots, keys: Numbers, used: Numbers, key: int, amount: int, word: int
 ) -> None:
     """Change the total of a pair; where it grows, a node remembers the word."""
     place = _place(pairs, key)
@@ -109,19 +113,24 @@ def _change(
     head = pairs[place, HEAD]
     if amount > 0 and nodes[head, WORD] != word:
         node = used[1]
-        nodes[node, WORD], nodes[node, NEXT], nodes[node, PAIR] = word, head, key
+        nodes[node, WORD], nodes[node, NEXT], keys[node] = word, head, key
         pairs[place, HEAD] = node
         used[1] = node + 1
 
 
 @kernel
 def _queue(
-    pairs: Numbers, nodes: Numbers, used: Numbers, begin: int, heap: list[tuple[int, int, int]]
+    pairs: Numbers,
+    nodes: Slots,
+    keys: Numbers,
+    used: Numbers,
+    begin: int,
+    heap: list[tuple[int, int, int]],
 ) -> None:
     """Put the pairs of the nodes from `begin` on the heap, each with the list of its words."""
     for node in range(begin, used[1]):
         if nodes[node, NEXT] == 0:  # the first of its list
-            key = nodes[node, PAIR]
+            key = keys[node]
             place = _place(pairs, key)
             if pairs[place, TOTAL] > 0:
                 heapq.heappush(heap, (-pairs[place, TOTAL], key, pairs[place, HEAD]))
@@ -139,16 +148,18 @@ def _place(pairs: Numbers, key: int) -> np.int64:
 
 
 @kernel
-def _no_nodes() -> Numbers:
+def _no_nodes() -> Slots:
     """Nodes, of which the first stands for the end of a list."""
-    nodes = np.zeros((1 << 12, 4), np.int64)
+    nodes = np.zeros((1 << 12, 2), np.int32)
     nodes[0, WORD] = -1
     return nodes
 
 
 @kernel
-def _wider(pairs: Numbers, nodes: Numbers, used: Numbers, size: int) -> tuple[Numbers, Numbers]:
-    """Both tables, or larger ones, with room for what a word of `size` symbols may add."""
+def _wider(
+    pairs: Numbers, nodes: Slots, keys: Numbers, used: Numbers, size: int
+) -> tuple[Numbers, Slots, Numbers]:
+    """The tables, or larger ones, with room for what a word of `size` symbols may add."""
     if 2 * (used[0] + 2 * size) > len(pairs):
         wider = np.full((2 * len(pairs), 4), -1, np.int64)
         while 2 * (used[0] + 2 * size) > len(wider):
@@ -158,10 +169,11 @@ def _wider(pairs: Numbers, nodes: Numbers, used: Numbers, size: int) -> tuple[Nu
                 wider[_place(wider, pairs[old, KEY])] = pairs[old]
         pairs = wider
     if used[1] + 2 * size > len(nodes):
-        longer = np.zeros((2 * (used[1] + 2 * size), 4), np.int64)
-        longer[: used[1]] = nodes[: used[1]]
-        nodes = longer
-    return pairs, nodes
+        room = 2 * (used[1] + 2 * size)
+        longer, more = np.zeros((room, 2), np.int32), np.zeros(room, np.int64)
+        longer[: used[1]], more[: used[1]] = nodes[: used[1]], keys[: used[1]]
+        nodes, keys = longer, more
+    return pairs, nodes, keys
 
 
 @kernel

@@ -14,6 +14,8 @@ Slots = npt.NDArray[np.int32]
 MAX = (1 << 63) - 1
 GOLDEN = np.int64(-7046029254386353131)  # 2^64 over the golden ratio: spreads what it multiplies
 HASH, COUNT, BEGIN, END = range(4)  # of `Words.table`
+WORD = 2  # of `recent`, beside HASH and COUNT
+RECENT, SHORT = 4096, 8
 
 
 class Words(NamedTuple):
@@ -43,12 +45,18 @@ def no_words(capacity: int) -> Words:
 def count_words(data: Bytes, offsets: Offsets, kinds: Bytes, words: Words) -> Words:
     """Add the words of all texts to a table, which is replaced when it is full. `kinds` are the
     bits of each code point.
+
+    Short words that come often are counted in `recent`, which stays in the processor's cache.
     """
+    recent = np.zeros((RECENT, 3), np.int64)
     for text in range(len(offsets) - 1):
         at, end = offsets[text], offsets[text + 1]
         while at < end:
             words = roomy(words, end - at)
-            at = _count_some(data, at, end, kinds, words.slots, words.table, words.pool, words.used)
+            slots, table, pool, used = words
+            at = _count_some(data, at, end, kinds, recent, slots, table, pool, used)
+    for place in range(RECENT):
+        words.table[recent[place, WORD], COUNT] += recent[place, COUNT]
     return words
 
 
@@ -58,6 +66,7 @@ def _count_some(
     at: int,
     end: int,
     kinds: Bytes,
+    recent: Numbers,
     slots: Slots,
     table: Numbers,
     pool: Bytes,
@@ -66,9 +75,27 @@ def _count_some(
     """Count words up to the end of a text, or until the table is full: up to where."""
     while at < end and used[0] < len(table):
         after = word_end(data, at, end, kinds)
-        table[intern(slots, table, pool, used, data, at, after), COUNT] += 1
+        if after - at >= SHORT:
+            table[intern(slots, table, pool, used, data, at, after), COUNT] += 1
+        else:
+            hashed = _number(data, at, after)
+            place = ((hashed * GOLDEN) >> 40) & (RECENT - 1)
+            if recent[place, HASH] != hashed:
+                table[recent[place, WORD], COUNT] += recent[place, COUNT]
+                word = intern(slots, table, pool, used, data, at, after)
+                recent[place, HASH], recent[place, WORD], recent[place, COUNT] = hashed, word, 0
+            recent[place, COUNT] += 1
         at = after
     return at
+
+
+@kernel
+def _number(data: Bytes, begin: int, end: int) -> np.int64:
+    """A short string as a number, which no other string is."""
+    number = np.int64(1)
+    for at in range(begin, end):
+        number = number << 8 | np.int64(data[at])
+    return number
 
 
 @kernel
@@ -83,9 +110,8 @@ def intern(
 ) -> int:
     """The number of a string in the arrays of `Words`, which have room for it."""
     hashed = np.int64(1)
-    if end - begin < 8:  # the number is the string
-        for at in range(begin, end):
-            hashed = hashed << 8 | np.int64(data[at])
+    if end - begin < SHORT:
+        hashed = _number(data, begin, end)
     else:
         for at in range(begin, end):
             hashed = (hashed ^ np.int64(data[at])) * np.int64(0x100000001B3)
