@@ -1,10 +1,11 @@
 """Plots of a sweep: the law through the runs, valleys, frontier, residuals, collapse."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import NullLocator
 
 from tasks.reporting import words
 from tasks.reporting.plots import ACCENT, FAINT, SHADES, WARM, svg
@@ -148,11 +149,21 @@ def _target(axes: Axes, flops: float, guess: Row) -> None:
 
 def _logarithmic(axes: Axes, x: str, y: str) -> None:
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xticks(_ticks(*axes.get_xlim()))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(lambda value, _: words.scientific(value, 0))
     axes.set_xlabel(x)
     axes.set_ylabel(y)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers within a range: 1 and 3 in each decade, in a short range 1, 2 and 5."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1, 3), (1, 2, 5)):
+        found = [f * 10.0**k for k in decades for f in factors if low <= f * 10.0**k <= high]
+        if len(found) >= 2:
+            break
+    return found
 
 
 def _grouped(rows: Sequence[Row], key: str) -> list[tuple[Any, list[Row]]]:

@@ -50,7 +50,7 @@ class FitSettings(Settings):
     )
 
 
-@stage(version=2, tracked=True)
+@stage(version=3, tracked=True)
 def fit(runs: list[Artifact], targets: list[Row], settings: FitSettings, draft: Draft) -> None:
     """Fit the sweep's finished runs and predict the `targets` (`name`, `params`, `tokens`, `flops`
     of each), before these are trained.
@@ -180,7 +180,7 @@ def _further(law: "Fitted", fitted: list[Row], targets: list[Row]) -> Row:
     optima = isoflop.optima(columns)
     said = [f"{names[i]} lies {residual_N[i]:.1%} above the law: badly trained?" for i in bad]
     return {
-        "doubts": said + [f"optimum at {line}" for line in isoflop.warnings(optima)],
+        "doubts": said + isoflop.warnings(optima),
         "suspects": [names[i] for i in bad],
         "residuals": [
             {"name": names[i], "flops": r["flops"], "residual": float(residual_N[i])}

@@ -21,6 +21,9 @@ BIAS = (
 )
 
 
+TOO_FEW = "fewer than 3 sizes, which a parabola needs"
+
+
 def optima(columns: Columns) -> list[dict[str, Any]]:
     """One row per budget: `flops`, `params`, `tokens`, `loss` at the parabola's lowest point,
     `interior`, the number of `runs`, and `why` not when it is refused (its figures are then the
@@ -44,9 +47,15 @@ def exponents(rows: list[dict[str, Any]]) -> tuple[float | None, float | None]:
 
 def warnings(rows: list[dict[str, Any]]) -> list[str]:
     """What a reader must know about refused budgets."""
-    refused = [f"budget {r['flops']:.3g} is refused: {r['why']}" for r in rows if r["why"]]
+    refused = [
+        f"the optimum at budget {r['flops']:.3g} is refused: {r['why']}"
+        for r in rows
+        if r["why"] and r["why"] != TOO_FEW
+    ]
+    if few := sum(row["why"] == TOO_FEW for row in rows):
+        refused.append(f"no optimum at {few} budgets, which have {TOO_FEW}")
     if sum(row["interior"] for row in rows) < 2:
-        refused.append("fewer than two budgets have an interior optimum: no exponents")
+        refused.append("fewer than two budgets have an interior optimum: no exponents of it")
     return refused
 
 
@@ -58,7 +67,7 @@ def _optimum(columns: Columns, group: np.ndarray) -> dict[str, Any]:
     row: dict[str, Any] = {"flops": flops, "interior": False, "runs": len(group), "why": ""}
     row |= {name: float(runs[name][best]) for name in ("params", "tokens", "loss")}
     if len(set(n_N)) < 3:
-        return row | {"why": f"{len(set(n_N))} sizes; a parabola needs 3"}
+        return row | {"why": TOO_FEW}
     if best in (0, len(group) - 1):
         side = "smallest" if best == 0 else "largest"
         return row | {"why": f"its {side} model is the best one"}
