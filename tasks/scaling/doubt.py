@@ -88,7 +88,7 @@ def sensitivity(columns: Columns, form: str, at: Columns | None) -> Table:
 
 
 def collapse(curves: dict[str, list[dict[str, float]]], floor: float) -> dict[str, np.ndarray]:
-    """Training curves on common axes (Qiu et al. 2025, supercollapse): share of the steps, and loss
+    """Training curves on common axes (Qiu et al. 2025): share of the steps, and loss
     above `floor` over that at the end. Curves of equally well trained models lie on one another.
 
     `curves` have rows with `step` and `loss`; the result has [COLLAPSE_POINTS] values per name, on
@@ -106,16 +106,6 @@ def collapse(curves: dict[str, list[dict[str, float]]], floor: float) -> dict[st
         over = np.maximum(np.interp(share, middle, smooth) - floor, 1e-9)
         found[name] = over / over[-1]
     return found
-
-
-def uncollapsed(collapsed: dict[str, np.ndarray]) -> dict[str, float]:
-    """Root mean square log distance of each curve from the median one."""
-    names = [name for name in collapsed if name != "share"]
-    if len(names) < 3:
-        return {}
-    log = np.log(np.stack([collapsed[name] for name in names]))
-    apart = np.sqrt(((log - np.median(log, axis=0)) ** 2).mean(axis=1))
-    return dict(zip(names, apart.tolist(), strict=True))
 
 
 def _left_out_residuals(problem: Problem, without_NP: np.ndarray) -> np.ndarray:

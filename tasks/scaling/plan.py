@@ -69,8 +69,7 @@ class SweepSettings(Settings):
     horizon: float = Field(
         0.0,
         description="the learning rate falls as (1M / tokens of the width's longest run)^horizon; "
-        "0.3 in Marin's sweeps, below 0 by Step Law; with trunks and 1 / width, 0 held from "
-        "0.3M to 10M tokens",
+        "0.3 in Marin's sweeps, below 0 by Step Law",
     )
     optimizer: OptimizerSettings = Field(
         OptimizerSettings(learning_rate=2e-3, weight_decay=0.05, cooldown_share=0.2),
