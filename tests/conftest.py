@@ -22,8 +22,10 @@ from hypothesis import settings  # noqa: E402
 from cluster.environment import prepare  # noqa: E402
 
 prepare()
-# An example's first call may compile a kernel.
-settings.register_profile("headrace", deadline=None)
+# An example's first call may compile a kernel. The same examples every time, so that a failure is
+# the change's; `--hypothesis-profile=explore` draws new ones.
+settings.register_profile("headrace", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("headrace")
 
 
