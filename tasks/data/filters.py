@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 LEARNED = ("bad_words", "perplexity", "quality", "languages")
 TAKEN = "line:"
+SHOWN_SOURCES = 3
 
 
 class FilterSettings(Settings):
@@ -54,10 +55,13 @@ class FilterSettings(Settings):
         10, gt=0, description="seconds that a function of your own may take for a document"
     )
     max_bad_rate: float = Field(
-        0.01,
+        0.01, ge=0, le=1, description="largest share of malformed rows in the sources"
+    )
+    max_failed_rate: float = Field(
+        0.001,
         ge=0,
         le=1,
-        description="largest share of malformed rows, and of documents that a filter may fail on; "
+        description="largest share of documents that a filter may fail on; "
         "a single such document never fails the run",
     )
 
@@ -86,8 +90,8 @@ class FilterSettings(Settings):
 def filter_text(raw: Artifact, settings: FilterSettings, draft: Draft) -> None:
     """Keep the documents that keep every rule.
 
-    Raises BadInput when none is left, or filters fail on more than `max_bad_rate` of them and more
-    than one: raise an error, or take longer than they may.
+    Raises BadInput when none is left, or filters fail on more than `max_failed_rate` of them and
+    more than one: raise an error, or take longer than they may.
     """
     from tasks.data.blocks import map_text
     from tasks.data.filtering import learned
@@ -103,12 +107,12 @@ def filter_text(raw: Artifact, settings: FilterSettings, draft: Draft) -> None:
     facts = learned.prepare(settings, folder)
     total = raw.manifest.rows or 0
     account = map_text(raw, draft, partial(_filter_block, settings, folder, functions, total))
-    _check_bad(account.reasons, total, settings.max_bad_rate)
+    _check_failed(account.reasons, total, settings.max_failed_rate)
     if not account.rows_out:
         raise BadInput(
             f"0 of {account.rows_in} rows left after filter '{settings.preset}': "
-            f"{_counts(account.reasons)}. Choose another preset, change `filters.limits`, or see "
-            "that `text` of each source names the field that holds the text"
+            f"{_counts(account.reasons)}. {_fields_read(raw)}Choose another preset, change "
+            "`filters.limits`, or name the field that holds the text with `text:` in the source"
         )
     taken = {name: account.counts[TAKEN + name] for name in LINE_RULES}
     draft.facts["limits"] = settings.rules
@@ -138,17 +142,28 @@ def _filter_block(
             kept = batch.set_column(at, batch.schema.field(at), verdicts.texts)
             rows.split(kept, verdicts.reasons)
             rows.account.counts.update({TAKEN + rule: n for rule, n in verdicts.lines.items()})
-            _check_bad(rows.account.reasons, total, settings.max_bad_rate)
+            _check_failed(rows.account.reasons, total, settings.max_failed_rate)
 
 
-def _check_bad(reasons: Counter[str], total: int, max_bad_rate: float) -> None:
+def _check_failed(reasons: Counter[str], total: int, max_failed_rate: float) -> None:
     """Within a block too: a filter that hangs on every document is not waited for."""
     failed = {r: n for r, n in reasons.items() if r == custom.TIMEOUT or r.startswith(custom.ERROR)}
-    if sum(failed.values()) > max(1.0, max_bad_rate * total):
+    if sum(failed.values()) > max(1.0, max_failed_rate * total):
         raise BadInput(
             f"filters failed on {sum(failed.values())} of {total} documents, more than "
-            f"max_bad_rate {max_bad_rate:g} allows: {_counts(Counter(failed))}"
+            f"max_failed_rate {max_failed_rate:g} allows: {_counts(Counter(failed))}. Mend the "
+            "filter or raise the rate"
         )
+
+
+def _fields_read(raw: Artifact) -> str:
+    """Which field of which source the text came from, and the fields there are."""
+    read = [source for source in raw.manifest.facts.get("sources", []) if source["keys"]]
+    return "".join(
+        f"Text was read from '{source['text']}' of {source['label']}; the keys seen are "
+        f"{', '.join(source['keys'])}. "
+        for source in read[:SHOWN_SOURCES]
+    )
 
 
 def _counts(reasons: Counter[str]) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LISTED_FILES = 50
 SHOWN_PLACES = 3
+SHOWN_KEYS = 20
 # From this much text on, compiled passes are worth their start.
 NATIVE_BYTES = 64 << 20
 
@@ -46,7 +47,7 @@ def read_identity(settings: ReadSettings) -> dict[str, Any]:
     }
 
 
-@stage(version=4, identity=read_identity)
+@stage(version=5, identity=read_identity)
 def read(settings: ReadSettings, draft: Draft) -> None:
     """Read all sources into text blocks, sorted by label and content, whatever their order.
 
@@ -85,6 +86,8 @@ def _describe(source: Source, account: "Account") -> dict[str, Any]:
     return {
         "label": source.label,
         "path": without_login(source.settings.path),
+        "text": source.settings.text,
+        "keys": _keys(source),
         "licenses": dict(licenses.most_common()),
         "rows": licenses.total(),
         "rejected": sum(note["rejected"] for note in notes),
@@ -95,6 +98,12 @@ def _describe(source: Source, account: "Account") -> dict[str, Any]:
         "bytes": sum(file.size for file in source.files),
         "first_files": [file.name for file in source.files[:LISTED_FILES]],
     }
+
+
+def _keys(source: Source) -> list[str]:
+    from tasks.data.reading.records import keys
+
+    return keys(source.files[0], source.settings)[:SHOWN_KEYS] if source.files else []
 
 
 def _check_rate(account: "Account", max_bad_rate: float) -> None:

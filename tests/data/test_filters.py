@@ -1,6 +1,8 @@
+import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
@@ -148,9 +150,25 @@ def test_limits_change_add_and_drop_rules(store, text_artifact):
         FilterSettings(limits={"to_short": 5})
 
 
-def test_a_filter_that_leaves_nothing_is_an_error(store, text_artifact):
-    with pytest.raises(BadInput, match=r"0 of 2 rows left after filter 'basic': too_short 2.*text"):
-        build(filter_text, store, raw=text_artifact(["a", "b"]), settings=FilterSettings())
+def test_a_filter_that_leaves_nothing_is_an_error_with_the_keys_seen(store, read_path, tmp_path):
+    rows = [{"title": "a", "body": PROSE}, {"title": "b", "body": PROSE}]
+    tables = {
+        "in.jsonl": lambda path: path.write_text("".join(json.dumps(r) + "\n" for r in rows)),
+        "in.json": lambda path: path.write_text(json.dumps(rows)),
+        "in.parquet": lambda path: pq.write_table(pa.Table.from_pylist(rows), path),
+        "in.csv": lambda path: pa.csv.write_csv(pa.Table.from_pylist(rows), path),
+    }
+    for name, write in tables.items():
+        write(tmp_path / name)
+        raw = read_path({"path": str(tmp_path / name), "text": "title"})
+        with pytest.raises(
+            BadInput,
+            match=r"0 of 2 rows left after filter 'basic': too_short 2. Text was read from 'title' "
+            rf"of {name}; the keys seen are title, body\..*with `text:`",
+        ):
+            build(filter_text, store, raw=raw, settings=FilterSettings())
+
+
 
 
 @pytest.fixture
@@ -169,14 +187,14 @@ def custom(tmp_path):
 def test_a_custom_filter_rejects_and_its_errors_are_counted(store, text_artifact, custom):
     long = "".join(f"def name_{i}(x):\n    return x * {i} + 1\n" for i in range(60))
     artifact = text_artifact([PROSE, long, "hang" * 20, CODE[:80]])
-    settings = FilterSettings(custom=(custom,), custom_seconds=2, max_bad_rate=0.5)
+    settings = FilterSettings(custom=(custom,), custom_seconds=2, max_failed_rate=0.5)
     out = build(filter_text, store, raw=artifact, settings=settings)
     assert out.manifest.ledger.rejects == {
         "no_mills:wheel": 1, "timeout": 1, "error:IndexError": 1
     }  # fmt: skip
     assert read_table(out)["text"].to_pylist() == [long]
     with pytest.raises(
-        BadInput, match=r"filters failed on \d of 4 documents, more than max_bad_rate"
+        BadInput, match=r"filters failed on \d of 4 documents, more than max_failed_rate 0.001"
     ):
         strict = FilterSettings(custom=(custom,), custom_seconds=2)
         build(filter_text, store, raw=artifact, settings=strict)
@@ -193,9 +211,12 @@ def test_a_filter_that_fails_on_one_document_costs_that_document(store, text_art
     assert out.manifest.ledger.rejects == {"error:ZeroDivisionError": 1}
     (sample,) = out.manifest.facts["samples"]["error:ZeroDivisionError"]
     assert sample["id"] == "texts.jsonl:8"
-    two = text_artifact([*bad, "PROSE again " + PROSE], "two.jsonl")
+    two = [*bad, "PROSE again " + PROSE]
     with pytest.raises(BadInput, match=r"failed on 2 of 22 documents.*ZeroDivisionError 2"):
-        build(filter_text, store, raw=two, settings=settings)
+        build(filter_text, store, raw=text_artifact(two, "two.jsonl"), settings=settings)
+    many = [*two, *(f"{i} {PROSE}" for i in range(1978))]  # two of 2000 are one in a thousand
+    out = build(filter_text, store, raw=text_artifact(many, "many.jsonl"), settings=settings)
+    assert out.manifest.ledger.rejects == {"error:ZeroDivisionError": 2}
 
 
 def test_a_changed_custom_filter_is_another_filter(custom):

@@ -12,12 +12,13 @@ from typing import Any
 from cluster.errors import BadInput
 from tasks.data.reading import rows
 from tasks.data.reading.decompress import Entry
-from tasks.data.reading.formats import LINES, MEMBERS, PLAIN
+from tasks.data.reading.formats import LINES, MEMBERS, PLAIN, ROWS
 from tasks.data.reading.json_lines import json_lines, read_lines
 from tasks.data.reading.rows import BOM, Found, Record, checked, decode, judge, parse_json, show
-from tasks.data.reading.sources import SourceSettings
+from tasks.data.reading.sources import SourceFile, SourceSettings, open_regular
 
 MAX_JSON_BYTES = 256 << 20
+NO_FIELD = "\0"
 
 
 def is_readable(entry: Entry, settings: SourceSettings) -> bool:
@@ -49,6 +50,27 @@ def read_entry(entry: Entry, settings: SourceSettings, native: bool = False) -> 
 
         return table_rows(entry, settings, suffix, native)
     return json_lines(entry.chunks(), settings, native, entry.line)
+
+
+def keys(file: SourceFile, settings: SourceSettings) -> list[str]:
+    """The fields of a file's first row or of its header; none where rows have no fields.
+
+    An archive is not opened for it. Raises BadInput when the file is damaged there.
+    """
+    suffix = f".{settings.format}" if settings.format else file.format
+    with open_regular(file.path) as raw:
+        entry = Entry(file.name, str(file.path), file.size, raw, seekable=True)
+        if suffix in (".parquet", ".arrow"):
+            from tasks.data.reading.tables import columns
+
+            return columns(entry, suffix)
+        if suffix in (".csv", ".tsv"):
+            delimiter = "\t" if suffix == ".tsv" else ","
+            return next(csv.reader(_csv_lines(entry), delimiter=delimiter), [])
+        if suffix in ROWS:
+            nothing = settings.model_copy(update={"text": NO_FIELD})
+            return list(next((r.keys for r in _json(entry, nothing, False) if r.keys), ()))
+    return []
 
 
 def whole(entry: Entry) -> bytes | None:

@@ -43,6 +43,16 @@ def table_rows(
         raise BadInput(f"{entry.shown} is damaged: {error} after {number - 1} rows") from error
 
 
+def columns(entry: Entry, suffix: str) -> list[str]:
+    """The names of its columns. Raises BadInput when it is damaged."""
+    try:
+        if suffix == ".parquet":
+            return list(pq.read_schema(entry.file).names)
+        return list(next(iter(_arrow(entry.file)), pa.record_batch({})).schema.names)
+    except (OSError, pa.ArrowException) as error:
+        raise BadInput(f"{entry.shown} is damaged: {error}") from error
+
+
 def _judged(first: int, batch: pa.RecordBatch, settings: SourceSettings) -> Iterator[Found]:
     """The rows of a batch of text columns, numbered from `first`."""
     suspect = np.zeros(batch.num_rows, bool)
