@@ -1,6 +1,6 @@
 """Precision and recall by kind on labelled sentences.
 
-    python -m tasks.data.privacy.quality [FILE ...]
+    python -m tasks.data.privacy.quality [FILE ...] [--names MODEL]
 
 A row is `{"text": ..., "spans": [{"start": 0, "end": 4, "kind": "email"}]}`, places in characters.
 A file of them is JSON lines, or a JSON list as Presidio's evaluation has it (`full_text`, spans of
@@ -10,6 +10,7 @@ right when it touches a labelled instance of its own kind. The sentences that co
 (labelled.jsonl) are made up; half of them hold only numbers and words that look like personal data.
 """
 
+import argparse
 import hashlib
 import json
 import sys
@@ -19,8 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.errors import BadInput
-from tasks.data.privacy.pii import DEFAULT_KINDS, find
-from tasks.data.privacy.spans import KINDS, Span
+from tasks.data.privacy.names import recogniser
+from tasks.data.privacy.pii import find
+from tasks.data.privacy.spans import KINDS, Span, settle
 
 OWN = Path(__file__).with_name("labelled.jsonl")
 # What Presidio calls our kinds; its others (places, dates, organisations) are not ours.
@@ -145,12 +147,21 @@ def content_hash(path: Path) -> str:
         raise BadInput(f"redact.labelled: {path} cannot be read: {error}") from error
 
 
-def main(paths: Sequence[str]) -> None:
-    """Print the table of each file, or of the package's own."""
-    kinds = (*DEFAULT_KINDS, "address")
-    for path in map(Path, paths or [str(OWN)]):
+def main(arguments: Sequence[str]) -> None:
+    """Print the table of each file, or of the package's own; names with a model for them."""
+    parser = argparse.ArgumentParser("tasks.data.privacy.quality")
+    parser.add_argument("files", nargs="*", type=Path, default=[OWN])
+    parser.add_argument("--names", metavar="MODEL", help="as `redact.names.model` in a recipe")
+    options = parser.parse_args(arguments)
+    kinds = [kind for kind in KINDS if kind != "name" or options.names]
+
+    def redactions(text: str) -> list[Span]:
+        more = next(recogniser(options.names)([text])) if options.names else []
+        return settle([*find(text, kinds), *more])
+
+    for path in options.files:
         print(path)
-        for line in table(measure(read_labelled(path), lambda text: find(text, kinds), kinds)):
+        for line in table(measure(read_labelled(path), redactions, kinds)):
             print(line)
 
 
