@@ -37,6 +37,8 @@ BEHAVIOUR = {
     # Ray would otherwise start each worker through `uv run`, in a fresh environment.
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
+    # A task that does not fit into memory would otherwise be tried for ever.
+    "RAY_task_oom_retries": "3",
     # An unreachable tracking server must not hold up training; rows are kept and sent later.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
@@ -45,6 +47,9 @@ BEHAVIOUR = {
 }
 PASSED_PREFIXES = ("HEADRACE_", "PREFECT_", "MLFLOW_", "HF_")
 PASSED_NAMES = (*TELEMETRY_OFF, *QUIET, *BEHAVIOUR)
+# Ray writes what it is given for its workers to logs and command lines. Those of a local Ray
+# inherit the key; on a cluster it is set on the nodes, or is a Secret block.
+NEVER_PASSED = ("HEADRACE_JUDGE_API_KEY",)
 
 _ours: dict[str, str] = {}
 
@@ -98,7 +103,7 @@ def worker_variables() -> dict[str, str]:
     passed = {
         name: value
         for name, value in os.environ.items()
-        if name.startswith(PASSED_PREFIXES) or name in PASSED_NAMES
+        if (name.startswith(PASSED_PREFIXES) or name in PASSED_NAMES) and name not in NEVER_PASSED
     }
     # Workers of another cluster may have GPUs where the driver has none.
     if not os.environ.get("RAY_ADDRESS") and "DS_ACCELERATOR" in os.environ:
