@@ -3,7 +3,8 @@
     checkpoints/step-00000120/      rank-00000.safetensors .. and checkpoint.json
     checkpoints/.step-00000160/     one that is being written, or whose writer was killed
 
-Every rank writes and syncs its own file, in a thread, while training goes on; rank 0 then writes
+Every rank writes and syncs its own file, in a thread, while training goes on up to the next update,
+or, where the tensors are copies, beyond it; rank 0 then writes
 `checkpoint.json` with the size and SHA-256 of each, renames the folder to its final name and syncs
 the parent. The newest two are kept. Files are safetensors: nothing that is loaded can run code.
 """
@@ -56,6 +57,10 @@ class Checkpoint:
                 return f"{path} is missing"
             if (got := fingerprint(path)) != want:
                 return f"{path}: {got['size']} bytes, SHA-256 {got['sha256'][:12]}, expected {want}"
+            try:
+                _open(path)
+            except SafetensorError as error:
+                return f"{path} holds no tensors: {error}"
         return None
 
     def check_job(self, job: Mapping[str, Any]) -> None:
@@ -73,8 +78,8 @@ class Checkpoint:
 class Writing:
     """A checkpoint on its way to the disk: `Writing(...)` begins it, `commit` makes it one.
 
-    Every rank makes one of its own `tensors` (their copies: training may go on), and all commit
-    together.
+    Every rank makes one of its own `tensors`, which must not change until `wait_read` returns, and
+    all commit together.
     """
 
     def __init__(
@@ -96,13 +101,18 @@ class Writing:
         world.broadcast(None)
         path = self._temporary / f"rank-{world.rank:05d}.safetensors"
         pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._file = pool.submit(_write, path, tensors)
+        self._written = pool.submit(_write, path, tensors)
+        self._file = pool.submit(_finish, self._written, path)
         pool.shutdown(wait=False)
 
     @property
     def written(self) -> bool:
         """Whether this rank's file is on the disk."""
         return self._file.done()
+
+    def wait_read(self) -> None:
+        """Until the tensors are no longer needed."""
+        futures.wait([self._written])
 
     def wait(self) -> None:
         """Until the thread has ended, whatever came of it."""
@@ -186,14 +196,33 @@ def read(path: Path) -> Checkpoint:
 
 
 def reader(checkpoint: Checkpoint) -> "Callable[[str], torch.Tensor]":
-    """Reads the tensors of a checkpoint by name, from whichever rank's file has them."""
-    from safetensors import safe_open
+    """Reads the tensors of a checkpoint by name, flat, from whichever ranks' files have them."""
+    import torch
 
-    where: dict[str, Any] = {}
-    for name in checkpoint.files:
-        file = safe_open(checkpoint.path / name, framework="pt")
-        where |= dict.fromkeys(file.keys(), file)
-    return lambda name: where[name].get_tensor(name)
+    pieces: dict[str, list[tuple[int, str, Any]]] = {}
+    for path in checkpoint.files:
+        file = _open(checkpoint.path / path)
+        for key in file.keys():  # noqa: SIM118
+            name, _, start = key.partition("@")
+            pieces.setdefault(name, []).append((int(start or 0), key, file))
+
+    def read(name: str) -> torch.Tensor:
+        return torch.cat([file.get_tensor(key).flatten() for _, key, file in sorted(pieces[name])])
+
+    return read
+
+
+def check_space(folder: Path, size: int) -> None:
+    """Raise BadInput when checkpoints of this many bytes, as many as there are at a time, will not
+    fit onto the disk beside those that are there.
+    """
+    need = size * (KEPT + 1 - len(complete(folder)))
+    free = shutil.disk_usage(folder.parent).free
+    if free < need:
+        raise BadInput(
+            f"checkpoints need {need:,} bytes, and the disk of {folder} has {free:,} free; "
+            "make room there, or set HEADRACE_HOME to a folder on a larger disk"
+        )
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
@@ -203,17 +232,33 @@ def fingerprint(path: Path) -> dict[str, Any]:
     return {"size": path.stat().st_size, "sha256": digest}
 
 
-def _write(path: Path, tensors: "dict[str, torch.Tensor]") -> dict[str, Any]:
-    """Write and sync one rank's file; its fingerprint, or the fault that kept it from being one."""
+def _write(path: Path, tensors: "dict[str, torch.Tensor]") -> str | None:
+    """Write one rank's file; the fault that kept it from being written."""
     from safetensors.torch import save_file
 
     try:
         save_file(tensors, path)
+    except (OSError, SafetensorError) as error:
+        return f"{path}: {error}"
+    return None
+
+
+def _finish(written: "futures.Future[str | None]", path: Path) -> dict[str, Any]:
+    """Sync what was written; its fingerprint, or the fault."""
+    try:
+        if fault := written.result():
+            return {"fault": fault}
         with path.open("rb") as file:
             os.fsync(file.fileno())
         return {"name": path.name, **fingerprint(path)}
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         return {"fault": f"{path}: {error}"}
+
+
+def _open(path: Path) -> Any:
+    from safetensors import safe_open
+
+    return safe_open(path, framework="pt")
 
 
 def _checked(results: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:

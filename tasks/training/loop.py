@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.world import World, join
+from model.objectives.rows import IGNORED
 from tasks.training import checkpoint, state
 from tasks.training.device import memory_bytes, peak_flops
 from tasks.training.engine import start_engine
@@ -126,6 +127,8 @@ class Trainer:
         torch.default_generator.manual_seed(job.seed)
         self.program = job.build()
         self.identity = _identity(job, self.program.module)
+        size = 12 * sum(p.numel() for p in self.program.module.parameters())  # with two moments
+        _agreed(world, lambda: checkpoint.check_space(job.scratch / CHECKPOINTS, size))
         self.done, self.tokens = 0, 0
         if found:
             found.check_job(self.identity)
@@ -140,6 +143,8 @@ class Trainer:
         self.stop = threading.Event()
         self.saved_at = time.monotonic()
         self.writing: checkpoint.Writing | None = None
+        # A checkpoint is written from the tensors themselves where they are in main memory.
+        self.lends = world.device.type == "cpu" or placement.offload is not None
         self.skipped, losses = world.broadcast(_history(job, self.done) if world.leads else None)
         self.losses = LossWatch(losses) if job.most_skipped else None
         self.peak_flops = peak_flops(world.device, job.precision) if job.flops_per_token else 0.0
@@ -172,8 +177,8 @@ class Trainer:
                     )
         self.commit()
 
-    def fetch(self, step: int) -> tuple[list[dict[str, Tensor]], int]:
-        """This rank's micro-batches of a step, and how many tokens they train on."""
+    def fetch(self, step: int) -> tuple[list[dict[str, Tensor]], list[int], int]:
+        """This rank's micro-batches of a step, the targets of each, and their tokens."""
         local = self.micro * self.accumulation
         before = batch_of(step, self.skipped) - 1
         first = before * self.job.batch_samples + self.world.rank * local
@@ -183,15 +188,15 @@ class Trainer:
             {key: tensor[start : start + self.micro] for key, tensor in tensors.items()}
             for start in range(0, local, self.micro)
         ]
-        return pieces, _count_tokens(batch)
+        return pieces, [_count_targets(piece) for piece in pieces], _count_tokens(batch)
 
     def step(self, step: int, batches: "Prefetcher") -> tuple[Row, "Asked"]:
         """One optimizer step: its row, and what the ranks together ask for after it."""
         started = time.monotonic()
-        pieces, tokens = batches.take(step)
+        pieces, targets, tokens = batches.take(step)
         data_seconds = time.monotonic() - started
         _seed(self.job.seed, step, self.world)
-        loss = self.backward(pieces)
+        loss = self.backward(pieces, self.weights(targets))
         due = started - self.saved_at > self.job.checkpoint_seconds
         written = self.writing is not None and self.writing.written
         flags = (self.stop.is_set(), due and self.world.leads, written)
@@ -200,6 +205,8 @@ class Trainer:
         self.watch(step, loss)
         rate = factor(step, self.job.steps, self.job.optimizer)
         updating = time.monotonic()
+        if self.writing and self.lends:
+            self.writing.wait_read()
         norm = self.update(step, loss, rate)
         self.tokens += int(tokens)
         ended = time.monotonic()
@@ -233,11 +240,19 @@ class Trainer:
         if self.losses and (usual := self.losses.usual(loss)):
             raise Spike(step, f"loss {loss:.4g}, where {usual:.4g} is usual")
 
-    def backward(self, pieces: list[dict[str, Tensor]]) -> float:
+    def weights(self, targets: list[int]) -> list[float]:
+        """What the mean loss of each micro-batch counts, so that every target of the whole batch
+        counts the same: exactly 1 where each has as many.
+        """
+        (everywhere,) = self.world.sum([float(sum(targets))])
+        mean = everywhere / (len(targets) * self.world.size)
+        return [count / mean if mean else 1.0 for count in targets]
+
+    def backward(self, pieces: list[dict[str, Tensor]], weights: list[float]) -> float:
         """Gradients of this rank's micro-batches; their mean loss."""
         total = torch.zeros((), device=self.world.device)
-        for index, piece in enumerate(pieces, 1):
-            loss = self.engine(**{k: t.to(self.world.device) for k, t in piece.items()})
+        for index, (piece, weight) in enumerate(zip(pieces, weights, strict=True), 1):
+            loss = weight * self.engine(**{k: t.to(self.world.device) for k, t in piece.items()})
             self.engine.backward(loss)
             total += loss.detach()
             if index < len(pieces):
@@ -267,6 +282,7 @@ class Trainer:
     def save(self) -> None:
         """Begin a checkpoint, after the one that is being written."""
         self.commit()
+        state.check_alike(self.engine, self.world, self.done)
         if self.world.leads:
             self.metrics.sync()
         self.writing = checkpoint.Writing(
@@ -336,6 +352,13 @@ def _count_tokens(batch: Batch) -> int:
     if "documents" in batch:
         return int(np.count_nonzero(batch["documents"]))
     return batch["inputs"].size
+
+
+def _count_targets(piece: dict[str, Tensor]) -> int:
+    """What the loss of a micro-batch is the mean of: targets, or rows where it has none."""
+    if "targets" in piece:
+        return int((piece["targets"] != IGNORED).sum())
+    return len(piece["inputs"])
 
 
 def _seed(seed: int, step: int, world: World) -> None:

@@ -1,12 +1,12 @@
 """The state of a training as named tensors, whatever the ZeRO stage and the number of workers.
 
-    model.<parameter or buffer>     fp32 weights
-    exp_avg.<parameter>             what the optimizer keeps of it (`tasks.training.optimizers`),
-    exp_avg_sq.<parameter>          here Adam's moments
+    model.<parameter or buffer>@0     fp32 weights
+    exp_avg.<parameter>@0             what the optimizer keeps of it (`tasks.training.optimizers`),
+    exp_avg_sq.<parameter>@4096       here Adam's moments
 
-ZeRO 1-3 keep slices of flattened groups; here each tensor is put together again, one at a time, and
-the ranks take turns in keeping one to write. So a checkpoint taken by two workers in ZeRO 3 can be
-continued by one in ZeRO 0.
+In ZeRO 0 every rank has all of it, and the ranks take turns in writing a tensor. ZeRO 1-3 keep
+slices of flattened groups; there each rank writes its own, named by the place of their first number
+in the tensor. So a checkpoint taken by two workers in ZeRO 3 can be continued by one in ZeRO 0.
 """
 
 import os
@@ -17,16 +17,49 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cluster.world import World
+
+_AS_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 Read = Callable[[str], Tensor]
 
 
+class WeightsDiffer(RuntimeError):
+    """The ranks no longer hold the same weights."""
+
+
 def share(engine: Any, rank: int, size: int) -> dict[str, Tensor]:
-    """Copies of every `size`-th tensor of the state. All ranks must call this together."""
-    return {
-        name: _owned(tensor)
-        for index, (name, tensor) in enumerate(named_state(engine))
-        if index % size == rank
-    }
+    """This rank's part of the state, as flat tensors on the CPU. What is there already is not
+    copied: it stays as it is until the next update.
+    """
+    stage = engine.zero_optimization_stage()
+    _link_slices(engine, stage)
+    moments = {name: keys for name, _, keys in _moments(engine, stage)}
+    found = {}
+    for index, (name, tensor) in enumerate(_named_tensors(engine.module)):
+        for key in (None, *moments.get(name, ())):
+            start, held = _held(engine, tensor, key, mine=index % size == rank)
+            if held.numel():
+                found[f"{key or 'model'}.{name}@{start}"] = held.detach().flatten().to("cpu")
+    return found
+
+
+def check_alike(engine: Any, world: World, step: int) -> None:
+    """Raise WeightsDiffer on all ranks when one of them holds other weights than rank 0: a bit of
+    its memory has flipped. In ZeRO 3 no two ranks hold the same.
+    """
+    if world.size == 1 or engine.zero_optimization_stage() == 3:
+        return
+    names, tensors = zip(*engine.module.named_parameters(), strict=True)
+    sums = torch.stack([t.detach().view(_AS_INTEGERS[t.element_size()]).sum() for t in tensors])
+    first, *others = world.gather(sums.tolist())
+    for rank, found in enumerate(others, 1):
+        if found != first:
+            name = next(n for n, a, b in zip(names, first, found, strict=True) if a != b)
+            raise WeightsDiffer(
+                f"after step {step} the weights of the ranks differ: {name} of rank {rank}; they "
+                "are not saved. Run the same command again to go on from the newest checkpoint; "
+                "if this comes again, that machine's memory is faulty"
+            )
 
 
 def write_weights(engine: Any, path: Path, leads: bool) -> None:
@@ -49,7 +82,7 @@ def load_weights(module: nn.Module, read: Read) -> None:
     """Copy weights into a module that DeepSpeed does not hold yet; `read` gets them by name."""
     with torch.no_grad():
         for name, tensor in _named_tensors(module):
-            tensor.copy_(read(f"model.{name}"))
+            tensor.copy_(read(f"model.{name}").view_as(tensor))
 
 
 def load_moments(engine: Any, read: Read, step: int) -> None:
@@ -63,22 +96,6 @@ def load_moments(engine: Any, read: Read, step: int) -> None:
     for name, parameter, moments in _moments(engine, stage):
         for key in moments:
             _set_moment(engine, parameter, key, read(f"{key}.{name}"))
-
-
-def named_state(engine: Any) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of the state by name, each valid until the next is asked for."""
-    from deepspeed.utils import safe_get_full_optimizer_state
-
-    yield from named_weights(engine)
-    stage = engine.zero_optimization_stage()
-    _link_slices(engine, stage)
-    for name, parameter, moments in _moments(engine, stage):
-        for key in moments:
-            if stage:
-                yield f"{key}.{name}", safe_get_full_optimizer_state(parameter, key)
-            else:
-                kept = engine.optimizer.state[parameter].get(key)  # None: it had no gradient yet
-                yield f"{key}.{name}", torch.zeros_like(parameter) if kept is None else kept
 
 
 def named_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
@@ -101,6 +118,41 @@ def _named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     persistent = module.state_dict().keys()
     yield from module.named_parameters()
     yield from ((name, buffer) for name, buffer in module.named_buffers() if name in persistent)
+
+
+def _held(engine: Any, tensor: Tensor, key: str | None, *, mine: bool) -> tuple[int, Tensor]:
+    """What this rank is to write of a tensor, or of a moment of it, and where that begins; of
+    those that all ranks have, it is all or nothing.
+    """
+    stage = engine.zero_optimization_stage()
+    parameter: Any = tensor if isinstance(tensor, nn.Parameter) else None
+    if stage == 3 and parameter is not None:
+        held = _slice_of_3(parameter, key)
+        start = torch.distributed.get_rank() * held.numel()
+        return start, held[: max(0, parameter.ds_numel - start)]  # the last one is padded
+    if stage and parameter is not None and parameter.requires_grad:
+        mapping = parameter._hp_mapping
+        if mapping is None:
+            return 0, tensor.new_empty(0)
+        return mapping.lp_fragment_address.start, mapping.get_hp_fragment(key)
+    if not mine:
+        return 0, tensor.new_empty(0)
+    if parameter is None:
+        return 0, tensor.clone()  # a forward pass may change it
+    if key is None:
+        return 0, tensor
+    kept = engine.optimizer.state[tensor].get(key)  # None: it had no gradient yet
+    return 0, torch.zeros_like(tensor) if kept is None else kept
+
+
+def _slice_of_3(parameter: Any, key: str | None) -> Tensor:
+    from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_optimizer_state
+
+    if not parameter.requires_grad:
+        return parameter.ds_tensor.flatten()
+    if key is None:
+        return safe_get_local_fp32_param(parameter)
+    return safe_get_local_optimizer_state(parameter, key)
 
 
 def _moments(engine: Any, stage: int) -> Iterator[tuple[str, nn.Parameter, tuple[str, ...]]]:
@@ -144,7 +196,7 @@ def _set_moment(engine: Any, parameter: Any, key: str, value: Tensor) -> None:
     value = value.to(engine.device)
     stage = engine.zero_optimization_stage()
     if stage == 0:
-        engine.optimizer.state[parameter][key].copy_(value)
+        engine.optimizer.state[parameter][key].copy_(value.view_as(parameter))
     elif stage == 3:
         # The full setter does not know that the last rank's slice is padded.
         length, rank = parameter.ds_tensor.numel(), torch.distributed.get_rank()

@@ -79,7 +79,7 @@ class Reporter:
             return
         noted = self._folder / REPORTED
         sent = json.loads(noted.read_text())["step"] if noted.exists() else 0
-        rows = [r for r in read_rows(self._folder / METRICS) if sent < r["step"] <= step]
+        rows = [r for r in rows_after(self._folder / METRICS, sent) if r["step"] <= step]
         if rows:
             self._tracker.metrics(rows)
             write_atomically(noted, json.dumps({"step": rows[-1]["step"]}))
@@ -119,14 +119,18 @@ def read_rows(path: Path) -> Iterator[Row]:
             yield json.loads(line)
 
 
+def rows_after(path: Path, step: int, window: int = 1 << 16) -> list[Row]:
+    """The rows behind a step, without reading the whole file where they are few."""
+    rows, whole = _tail(path, window)
+    if not whole and (not rows or rows[0]["step"] > step + 1):
+        return rows_after(path, step, 4 * window)
+    return [row for row in rows if row["step"] > step]
+
+
 def last_row(path: Path) -> Row | None:
     """The newest row, without reading the whole file."""
-    if not path.exists():
-        return None
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 4096))
-        lines = [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
-    return json.loads(lines[-1]) if lines else None
+    rows, _ = _tail(path, 4096)
+    return rows[-1] if rows else None
 
 
 def thin(rows: list[Row], keys: tuple[str, ...], most: int = 200) -> list[Row]:
@@ -134,6 +138,17 @@ def thin(rows: list[Row], keys: tuple[str, ...], most: int = 200) -> list[Row]:
     count = min(most, len(rows))
     chosen = [rows[round(i * (len(rows) - 1) / max(1, count - 1))] for i in range(count)]
     return [{key: row[key] for key in keys} for row in chosen]
+
+
+def _tail(path: Path, window: int) -> tuple[list[Row], bool]:
+    """The whole rows in the last bytes of a file, and whether these bytes are all of it."""
+    if not path.exists():
+        return [], True
+    with path.open("rb") as file:
+        begin = max(0, file.seek(0, os.SEEK_END) - window)
+        file.seek(begin)
+        lines = file.read().splitlines(keepends=True)[1 if begin else 0 :]
+    return [json.loads(line) for line in lines if line.endswith(b"\n")], begin == 0
 
 
 def _line(row: Row) -> str:

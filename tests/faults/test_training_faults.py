@@ -1,26 +1,33 @@
 """Training that is killed, stopped, or finds its checkpoints damaged."""
 
+import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from cluster.errors import BadInput
 from cluster.placement import Placement
+from cluster.world import join
 from tasks.training import checkpoint, state
 from tasks.training.checkpoint import CheckpointFailed
 from tasks.training.job import CHECKPOINTS, TrainJob
 from tasks.training.launch import launch
 from tasks.training.loop import Trainer
+from tasks.training.prefetch import Prefetcher
 from tasks.training.settings import OptimizerSettings
 from tasks.training.telemetry import TIMING
 from tests.faults.train_toy import STEPS
@@ -87,7 +94,9 @@ def test_sigterm_saves_and_says_so(tmp_path: Path) -> None:
     stopped, undisturbed = tmp_path / "stopped", tmp_path / "undisturbed"
     process = start(stopped, pause=0.02, checkpoint_seconds=1000)
     wait_for_step(stopped, 5)
-    process.send_signal(signal.SIGTERM)
+    for _ in range(3):  # those that come while it saves change nothing
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.01)
     _, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
     assert f"of {STEPS}; run the same command again to go on" in errors
@@ -99,16 +108,25 @@ def test_sigterm_saves_and_says_so(tmp_path: Path) -> None:
     assert rows(stopped) == rows(undisturbed)
 
 
-@pytest.mark.parametrize(("zero_stage", "then"), [(1, 1), (3, 0)])
-def test_two_workers_are_continued_by_one(tmp_path: Path, zero_stage: int, then: int) -> None:
-    """The state of two ranks is put together for one, in another ZeRO stage if wished."""
+@pytest.mark.parametrize(
+    ("zero_stage", "then", "harm"), [(1, 1, signal.SIGKILL), (3, 0, signal.SIGSTOP)]
+)
+def test_two_workers_are_continued_by_one(
+    tmp_path: Path, zero_stage: int, then: int, harm: signal.Signals
+) -> None:
+    """When one of two ranks is killed or stops, the other ends by itself. Their state is put
+    together for one, in another ZeRO stage if wished.
+    """
     alone, shared = tmp_path / "alone", tmp_path / "shared"
     options = {"store": tmp_path / "store", "zero_stage": zero_stage, "dropout": 0, "pause": 0.02}
-    ranks = [start(shared, rank=r, size=2, **options) for r in (0, 1)]
+    ranks = [start(shared, rank=r, size=2, hang_seconds=4, **options) for r in (0, 1)]
     wait_for_step(shared, 15)
-    for process in ranks:
-        process.kill()
-        process.communicate()
+    ranks[1].send_signal(harm)
+    _, errors = ranks[0].communicate(timeout=TIMEOUT)
+    assert ranks[0].returncode == 1
+    assert re.search(r"Timeout \(0:00:04\)|Connection (closed|reset) by peer", errors), errors
+    ranks[1].kill()
+    ranks[1].communicate()
     done = checkpoint.newest(shared / CHECKPOINTS)
     assert done is not None
     assert len(done.files) == 2
@@ -116,6 +134,55 @@ def test_two_workers_are_continued_by_one(tmp_path: Path, zero_stage: int, then:
         train_here(folder, dropout=0.0, zero_stage=then)
     losses = [[row["loss"] for row in rows(folder)] for folder in (alone, shared)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_twenty_kills_on_changing_numbers_of_workers() -> None:
+    """All rows of the benchmark's table are as they must be."""
+    command = [sys.executable, "benchmarks/training_kills.py", "--stages", "1"]
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def test_a_checkpoint_holds_what_was_when_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = checkpoint._write, threading.Event()
+
+    def slow(path: Path, tensors: Any) -> Any:
+        assert asked.wait(TIMEOUT)
+        time.sleep(0.2)  # the next step is ready to change them
+        return real(path, tensors)
+
+    monkeypatch.setattr(checkpoint, "_write", slow)
+    trainer = Trainer(toy.job(tmp_path), Placement(), join(gpu=False), None)
+    with Prefetcher(trainer.fetch, 1, 2) as batches:
+        trainer.step(1, batches)
+        trainer.done = 1
+        expected = {key: t.clone() for key, t in state.share(trainer.engine, 0, 1).items()}
+        trainer.save()
+        asked.set()
+        trainer.step(2, batches)
+    trainer.commit()
+    trainer.close()
+    found = checkpoint.newest(tmp_path / CHECKPOINTS)
+    assert found is not None
+    read = checkpoint.reader(found)
+    for key, tensor in expected.items():
+        assert torch.equal(read(key.removesuffix("@0")), tensor), key
+    assert not torch.equal(trainer.program.module.scale, expected["model.scale@0"])
+
+
+def test_a_clock_that_jumps_by_days_disturbs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, days = time.time, itertools.cycle([0, 1, -1])
+    monkeypatch.setattr(time, "time", lambda: real() + 86_400 * next(days))
+    train_here(tmp_path / "jumping")
+    monkeypatch.undo()
+    train_here(tmp_path / "steady")
+    assert rows(tmp_path / "jumping") == rows(tmp_path / "steady")
+    lines = (tmp_path / "jumping" / "metrics.jsonl").read_text().splitlines()
+    assert all(0 < json.loads(line)["seconds"] < 60 for line in lines)
 
 
 def stopped(folder: Path, at: int, **changes: Any) -> TrainJob:
@@ -230,11 +297,64 @@ def test_checkpoints_that_are_all_damaged_are_an_error_not_a_fresh_start(tmp_pat
     launch(job, Placement())
 
 
-def test_a_checkpoint_of_another_training_is_refused_with_what_differs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"optimizer": OptimizerSettings(learning_rate=0.5), "seed": 3},
+            r"learning_rate 0\.02 -> 0\.5; seed 0 -> 3",
+        ),
+        ({"optimizer": OptimizerSettings(name="sgd", learning_rate=0.02)}, "name adamw -> sgd"),
+        ({"build": toy.network}, r"shape of hidden\.weight \[7, 7\] -> None"),
+        ({"precision": "bf16"}, "precision fp32 -> bf16"),
+        ({"data": "other shards"}, "data  -> other shards"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_refused_with_what_differs(
+    tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
     stopped(tmp_path, at=9)
-    other = toy.job(tmp_path, optimizer=OptimizerSettings(learning_rate=0.5), seed=3)
-    with pytest.raises(BadInput, match=r"learning_rate 0\.02 -> 0\.5; seed 0 -> 3"):
-        launch(other, Placement())
+    with pytest.raises(BadInput, match=told):
+        launch(toy.job(tmp_path, **changes), Placement())
+
+
+class Malicious:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.canary,)
+
+
+def test_a_pickle_in_the_place_of_tensors_is_refused_unread(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Even with a record that names its hash."""
+    job = stopped(tmp_path, at=9)
+    canary = tmp_path / "canary"
+    found = checkpoint.newest(tmp_path / CHECKPOINTS)
+    assert found is not None
+    victim = found.path / "rank-00000.safetensors"
+    torch.save(Malicious(canary), victim)
+    shutil.copyfile(victim, found.path / "more.pt")
+    forged = replace(found, files={victim.name: checkpoint.fingerprint(victim)})
+    checkpoint._write_record(found.path / checkpoint.RECORD, forged)
+    launch(job, Placement())
+    assert f"{victim} holds no tensors" in caplog.text
+    assert len(rows(tmp_path)) == 12
+    assert not canary.exists()
+
+
+def test_a_disk_too_small_for_the_checkpoints_is_said_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=5_000))
+    with pytest.raises(BadInput, match=r"checkpoints need 5,544 bytes, .* has 5,000 free"):
+        launch(toy.job(tmp_path), Placement())
+    assert rows(tmp_path) == []
 
 
 def test_a_folder_left_by_a_killed_writer_is_not_a_checkpoint(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--checkpoint-seconds", type=float, default=0.05)
+    parser.add_argument("--hang-seconds", type=float, default=1000.0)
     given = parser.parse_args()
     job = toy.job(
         given.folder,
@@ -48,7 +49,9 @@ def main() -> None:
         steps=STEPS,
         checkpoint_seconds=given.checkpoint_seconds,
     )
-    placement = Placement(workers=given.size, zero_stage=given.zero_stage)
+    placement = Placement(
+        workers=given.size, zero_stage=given.zero_stage, hang_seconds=given.hang_seconds
+    )
     if given.size == 1:
         launch(job, placement)
         return
