@@ -4,6 +4,7 @@ Read `end_to_end` from top to bottom and you have read the pipeline.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.errors import BadInput
@@ -22,6 +23,7 @@ from tasks.report import report
 from tasks.scaling.compare import compare
 from tasks.scoring.answers import answers
 from tasks.scoring.evaluate import evaluate
+from tasks.scoring.exam import exam, sitting
 from tasks.scoring.judge import judge
 from tasks.tokens.packing import packing
 from tasks.tokens.shards import shards
@@ -52,11 +54,12 @@ def prepare_data(dag: Dag, recipe: Recipe) -> Data:
     return Data(tokenizer, packed)
 
 
-def pretrained(dag: Dag, recipe: Recipe, data: Data | None = None) -> Node:
-    """A pretrained model and its held-out score."""
+def pretrained(dag: Dag, recipe: Recipe, data: Data | None = None, variant: bool = False) -> Node:
+    """A pretrained model and its held-out score; a `variant` may fail without failing the run."""
     data = data or prepare_data(dag, recipe)
     arranged = arrangement(dag, recipe, data)
     drawn: dict[str, Any] = {"mixture": mixture} if (mixture := mixture_of(recipe)) else {}
+    drawn |= {"variant": True} if variant else {}
     model = dag.add(
         pretrain,
         shards=data.shards,
@@ -96,7 +99,7 @@ def ablation(dag: Dag, recipe: Recipe) -> Node:
     values, scores = [], []
     for value, varied in variants(recipe):
         dag.variant = label(value)
-        model = pretrained(dag, varied)
+        model = pretrained(dag, varied, variant=True)
         scores += [n for n in dag if n.spec.stage == "evaluate" and n.arguments["model"] is model]
         values.append(value)
     dag.variant = ""
@@ -104,7 +107,8 @@ def ablation(dag: Dag, recipe: Recipe) -> Node:
 
 
 def adapted(dag: Dag, recipe: Recipe, model: Node) -> None:
-    """Fine-tuning for classification, instruct tuning, answers and their judgement."""
+    """Fine-tuning for classification, instruct tuning, answers and their judgement; exams."""
+    last = model
     if recipe.asks_for("classify"):
         dag.add(classify, model=model, settings=recipe.classify, seed=recipe.seed)
     if recipe.asks_for("instruct"):
@@ -112,6 +116,10 @@ def adapted(dag: Dag, recipe: Recipe, model: Node) -> None:
         asked = recipe.evaluate.answers
         replies = dag.add(answers, instruct=tuned, settings=asked, seed=recipe.seed)
         dag.add(judge, answers=replies, instruct=tuned, settings=recipe.evaluate.judge)
+        last = tuned
+    for path in recipe.evaluate.exams:
+        asking = sitting(Path(path), f"{last.spec.stage}/{last.spec.folder}")
+        dag.add(exam, label=asking.exam.name, model=last, settings=asking)
 
 
 def end_to_end(dag: Dag, recipe: Recipe) -> None:

@@ -126,7 +126,8 @@ def _sweep_result(record: dict[str, Any]) -> dict[str, Any]:
 
     from cluster.artifact import Artifact
 
-    last = next(s for s in record["stages"] if s["stage"] in ("forecast", "compare"))
+    laws = [s for s in record["stages"] if s["stage"] in ("fit", "forecast", "compare")]
+    last = laws[-1]  # a grid of one or two runs has a fit and nothing to forecast
     facts = Artifact.load(Path(last["artifact"])).manifest.facts
     if last["stage"] == "compare":
         return {"runs": facts["rows"], "best": facts["best"], "fit": None, "forecast": None}

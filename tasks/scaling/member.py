@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cluster.artifact import Artifact
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.scaling.outcome import outcome
+from tasks.training.outcome import outcome
 from tasks.scaling.plan import MemberSettings
 from tasks.scaling.trunk import branch_off
 from tasks.training.job import Diverged

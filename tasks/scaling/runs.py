@@ -82,9 +82,10 @@ def from_mlflow(experiment: str, form: str) -> Columns:
 
 
 def write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write dictionaries with the same keys as CSV."""
+    """Write dictionaries as CSV; a key that a row lacks is an empty cell."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+        writer = csv.DictWriter(file, names)
         writer.writeheader()
         writer.writerows(rows)
 

@@ -1,12 +1,14 @@
 """The pretraining stage: token shards to a model folder that Hugging Face's library can load."""
 
 import logging
+from contextlib import nullcontext
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.tokens.mixture import Mixture
+from tasks.training.outcome import outcome
 from tasks.training.settings import ModelSettings, PretrainSettings, check_objective
 
 log = logging.getLogger("headrace.pretrain")
@@ -22,9 +24,11 @@ def pretrain(
     draft: Draft,
     packing: Artifact | None = None,
     mixture: Mixture | None = None,
+    variant: bool = False,
 ) -> None:
     """Train a network on the shards' training split; the artifact is its model folder. Without a
-    packing, samples are windows of the split; a mixture needs one.
+    packing, samples are windows of the split; a mixture needs one. A `variant` is one of several:
+    if it diverges or runs out of memory its facts say so (`status`, `why`), and it has no model.
 
     Files: `config.json`, `model.safetensors`, `tokenizer.json`, `tokenizer_config.json`, and
     `metrics.jsonl` with a row per step; where the objective learns something beside the network,
@@ -46,19 +50,21 @@ def pretrain(
     vocabulary = vocabulary_of(encoder, settings, model.family)
     draft.tracker.params({**settings.identity(), "model": model.identity(), "seed": seed})
     draft.tracker.datasets({"shards": shards, "tokenizer": tokenizer})
-    trained = pretraining.train_network(
-        shards,
-        settings,
-        model,
-        encoder.vocab_size,
-        seed,
-        draft,
-        vocabulary,
-        packing=packing,
-        mixture=mixture,
-    )
-    pretraining.write_model(trained, tokenizer, encoder, draft)
-    log.info("trained on %s tokens to a loss of %.4f", draft.tokens, draft.metrics["train_loss"])
+    with outcome(draft) if variant else nullcontext():
+        trained = pretraining.train_network(
+            shards,
+            settings,
+            model,
+            encoder.vocab_size,
+            seed,
+            draft,
+            vocabulary,
+            packing=packing,
+            mixture=mixture,
+        )
+        pretraining.write_model(trained, tokenizer, encoder, draft)
+        loss = draft.metrics["train_loss"]
+        log.info("trained on %s tokens to a loss of %.4f", draft.tokens, loss)
 
 
 def check_agreement(shards: Artifact, tokenizer: Artifact) -> None:

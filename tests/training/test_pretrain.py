@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,9 +16,12 @@ from cluster.store import Draft, Store
 from model import hub
 from model.objectives.modules import CausalLM
 from tasks.data.text import TextWriter
+from tasks.scaling.compare import compare
+from tasks.scoring.evaluate import HeldoutSettings, evaluate
 from tasks.tokens.loader import Loader
 from tasks.tokens.shards import ShardSettings, shards
 from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
+from tasks.training.job import Diverged
 from tasks.training.pretrain import pretrain
 from tasks.training.settings import ModelSettings, OptimizerSettings, PretrainSettings
 
@@ -49,7 +53,14 @@ class Made:
             shards, self.store, text=text, tokenizer=self.tokenizer, settings=ShardSettings()
         )
 
-    def pretrain(self, recipe: str = "test", zero_stage: int = 0, seed: int = 0) -> Artifact:
+    def pretrain(
+        self,
+        recipe: str = "test",
+        zero_stage: int = 0,
+        seed: int = 0,
+        settings: PretrainSettings = SETTINGS,
+        **more: Any,
+    ) -> Artifact:
         return build(
             pretrain,
             self.store,
@@ -58,9 +69,10 @@ class Made:
             placement=Placement(zero_stage=zero_stage),
             shards=self.shards,
             tokenizer=self.tokenizer,
-            settings=SETTINGS,
+            settings=settings,
             model=MODEL,
             seed=seed,
+            **more,
         )
 
 
@@ -102,6 +114,30 @@ def test_same_seed_same_bits(made: Made, model: Artifact) -> None:
     weights = [a.file("model.safetensors").read_bytes() for a in (model, made.pretrain("again"))]
     assert weights[0] == weights[1]
     assert made.pretrain("other", seed=1).file("model.safetensors").read_bytes() != weights[0]
+
+
+def test_a_variant_that_diverges_is_a_row_of_the_comparison_and_never_best(
+    made: Made, model: Artifact
+) -> None:
+    wild = OptimizerSettings(learning_rate=1e30, clip=None, schedule="constant", warmup_steps=0)
+    values = {"settings": SETTINGS.model_copy(update={"optimizer": wild, "most_skipped": 0})}
+    with pytest.raises(Diverged):
+        made.pretrain("alone", **values)
+    bad = made.pretrain("bad", variant=True, **values)
+    assert (bad.manifest.facts["status"], "model.safetensors" in bad.manifest.files) == (
+        "diverged",
+        False,
+    )
+    given = {"shards": made.shards, "settings": HeldoutSettings(max_tokens=500)}
+    scores = [build(evaluate, made.store, model=m, **given) for m in (bad, model)]
+    variants = [{"learning_rate": 1e30}, {"learning_rate": 1e-2}]
+    table = build(compare, made.store, scores=scores, variants=variants)
+    failed, good = table.manifest.facts["rows"]
+    assert failed == {"learning_rate": 1e30, "status": "diverged", "why": failed["why"]}
+    assert table.manifest.facts["best"] == variants[1]
+    assert table.manifest.metrics == {"bits_per_byte": good["bits_per_byte"]}
+    none = build(compare, made.store, scores=scores[:1], variants=variants[:1])
+    assert (none.manifest.facts["best"], none.manifest.metrics) == (None, {})
 
 
 def test_zero_3_trains_the_real_network_alike(made: Made, model: Artifact) -> None:

@@ -1,7 +1,8 @@
-"""What became of a training in a sweep: one that failed by its own doing is a result as well."""
+"""What became of one training among several: that it failed by its own doing is a result as well."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from cluster.store import Draft
 from tasks.training.job import Diverged
@@ -23,6 +24,11 @@ def outcome(draft: Draft) -> Iterator[None]:
         if not out_of_memory(error):
             raise
         draft.facts |= {"status": "out of memory", "why": str(error).splitlines()[0]}
+
+
+def finished(facts: dict[str, Any]) -> bool:
+    """Whether a training's facts are those of one that ended well."""
+    return bool(facts.get("status", FINISHED) == FINISHED)
 
 
 def out_of_memory(error: BaseException) -> bool:
