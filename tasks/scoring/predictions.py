@@ -9,8 +9,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cluster.errors import BadInput
-from tasks.scoring.overlap.scores import PLAIN, Manner, check_metrics, score
+from cluster.files import write_atomically
+from tasks.scoring.doubt.significance import paired_tests
+from tasks.scoring.json_lines import read_json_lines
+from tasks.scoring.overlap.scores import (
+    PLAIN,
+    Column,
+    Manner,
+    check_metrics,
+    columns,
+    figure,
+    summary,
+)
 
 Rows = list[dict[str, Any]]
 
@@ -21,42 +34,49 @@ def score_file(
     manner: Manner = PLAIN,
     contamination: Path | None = None,
     against: Path | None = None,
+    group: str | None = None,
+    to: Path | None = None,
 ) -> dict[str, Any]:
     """`score` for a JSON-lines file. Rows keep their `id`.
 
     With `contamination`, what stage `decontaminate` found (its artifact's folder, or
     `items.jsonl`), `clean` and `dirty` are the scores of the rows whose id is of an item that is
     not, or is, in the training text. With `against`, another system's predictions for the same
-    references, `difference` is a paired bootstrap test per metric.
+    references, `difference` is a paired bootstrap test per metric. `group`, a field of the rows
+    (their document, say): intervals resample whole groups. `to` is written with the rows as they
+    were read and one number per metric beside their fields, for `headrace agree`.
     Raises BadInput naming file and line.
     """
     check_metrics(metrics, manner)
     rows = read_predictions(path)
-    result = _score(rows, metrics, manner)
+    groups = None if group is None else _groups(path, rows, group)
+    predictions, references = [r["prediction"] for r in rows], [r["references"] for r in rows]
+    found = columns(predictions, references, metrics, manner)
+    result = summary(found, len(rows), groups)
+    if to:
+        _write(to, rows, result["rows"])
     for row, scored in zip(rows, result["rows"], strict=True):
         if "id" in row:
             scored["id"] = row["id"]
     if contamination:
         dirty = dirty_items(contamination)
         for name, wanted in (("clean", False), ("dirty", True)):
-            part = [row for row in rows if (str(row.get("id")) in dirty) is wanted]
-            corpus = _score(part, metrics, manner)["corpus"] if part else {}
-            result[name] = {"rows": len(part), "corpus": corpus}
+            part = [i for i, row in enumerate(rows) if (str(row.get("id")) in dirty) is wanted]
+            result[name] = {"rows": len(part), "corpus": _corpus(found, part)}
     if against:
-        result["difference"] = _difference(path, rows, against, metrics, manner)
+        others = _others(path, rows, against)
+        result["difference"] = paired_tests(
+            (predictions, others), references, metrics, manner, groups
+        )
     return result
 
 
 def read_predictions(path: Path) -> Rows:
     """The rows of a file, each with a list of `references`; BadInput names file and line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read as UTF-8 text: {error}") from error
-    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    lines = read_json_lines(path)
     if not lines:
         raise BadInput(f'{path} has no rows; expected lines of {{"prediction", "references"}}')
-    return [_read(path, number, line) for number, line in lines]
+    return [_read(f"{path}, line {number}", row) for number, row in lines]
 
 
 def dirty_items(path: Path) -> set[str]:
@@ -64,42 +84,47 @@ def dirty_items(path: Path) -> set[str]:
     file = path / "items.jsonl" if path.is_dir() else path
     if not file.is_file():
         raise BadInput(f"{file} does not exist; `headrace ls` lists `decontaminate` artifacts")
-    items = [json.loads(line) for line in file.read_text().splitlines()]
-    return {item["id"] for item in items if item["dirty"]}
+    return {item["id"] for _, item in read_json_lines(file) if item["dirty"]}
 
 
-def _score(rows: Rows, metrics: Sequence[str], manner: Manner) -> dict[str, Any]:
-    predictions, references = [r["prediction"] for r in rows], [r["references"] for r in rows]
-    return score(predictions, references, metrics, manner)
+def _groups(path: Path, rows: Rows, field: str) -> list[str]:
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row.get(field), str | int):
+            raise BadInput(f"{path}, row {number} has no '{field}' to group by")
+    return [str(row[field]) for row in rows]
 
 
-def _difference(
-    path: Path, rows: Rows, against: Path, metrics: Sequence[str], manner: Manner
-) -> dict[str, Any]:
-    from tasks.scoring.doubt.significance import paired_tests
+def _corpus(found: dict[str, Column], part: list[int]) -> dict[str, Any]:
+    if not part:
+        return {}
+    return {metric: column.corpus(np.array(part)) for metric, column in found.items()}
 
+
+def _write(to: Path, rows: Rows, scored: Rows) -> None:
+    lines = (
+        row | {metric: figure(value) for metric, value in values.items()}
+        for row, values in zip(rows, scored, strict=True)
+    )
+    write_atomically(to, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def _others(path: Path, rows: Rows, against: Path) -> list[str]:
+    """Another system's predictions for the same references."""
     others = read_predictions(against)
     if [row["references"] for row in rows] != [row["references"] for row in others]:
         raise BadInput(
             f"{against} does not have the references of {path}, row by row; a paired test compares "
             "two systems on the same rows"
         )
-    predictions = ([r["prediction"] for r in rows], [r["prediction"] for r in others])
-    return paired_tests(predictions, [r["references"] for r in rows], metrics, manner)
+    return [row["prediction"] for row in others]
 
 
-def _read(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise BadInput(f"{path}, line {number} is not JSON: {error}") from error
-    if not isinstance(row, dict) or not isinstance(row.get("prediction"), str):
-        raise BadInput(f"{path}, line {number} has no text in 'prediction'")
+def _read(place: str, row: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(row.get("prediction"), str):
+        raise BadInput(f"{place} has no text in 'prediction'")
     references = row.get("references", row.get("reference"))
     references = [references] if isinstance(references, str) else references
     texts = isinstance(references, list) and all(isinstance(r, str) for r in references)
     if not texts or not references:
-        raise BadInput(
-            f"{path}, line {number} has no list of texts in 'references' (or text in 'reference')"
-        )
+        raise BadInput(f"{place} has no list of texts in 'references' (or text in 'reference')")
     return {**row, "references": references}

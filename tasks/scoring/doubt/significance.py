@@ -4,13 +4,13 @@ Source: Koehn, Statistical significance tests for machine translation evaluation
 is that of sacrebleu, which centres the resampled differences (Riezler and Maxwell 2005).
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tasks.scoring.doubt.statistics import interval, resamples
-from tasks.scoring.overlap.scores import PLAIN, Manner, columns, figure, streams
+from tasks.scoring.overlap.scores import PLAIN, Column, Manner, columns
 
 RESAMPLES = 1000
 SEED = 12345
@@ -21,31 +21,31 @@ def paired_tests(
     references: Sequence[Sequence[str]],
     metrics: Sequence[str],
     manner: Manner = PLAIN,
+    groups: Sequence[Hashable] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Per metric `{difference, interval, p, resamples}` of the first system over the second.
+    """Per metric `{difference, interval, p, resamples, signature}` of the first system over the
+    second.
 
     BLEU and chrF are counted again on each resample, the others averaged; of ROUGE and BERTScore it
-    is the F-measure.
+    is the F-measure. With `groups` (documents, say), whole groups are drawn.
     """
-    found = {}
-    for metric in metrics:
-        if metric in ("bleu", "chrf", "chrf++"):
-            drawn, real = _corpus_draws(metric, systems, references)
-        else:
-            both = [columns(system, references, [metric], manner)[metric] for system in systems]
-            drawn, real = mean_draws(*([figure(v) for v in column.rows] for column in both))
-        found[metric] = summary(drawn, real)
-    return found
+    first, second = (columns(system, references, metrics, manner) for system in systems)
+    drawn: dict[str, list[float]] = {metric: [] for metric in first}
+    for rows in resamples(len(references), groups, SEED, RESAMPLES):
+        for metric, values in drawn.items():
+            values.append(_gap(first[metric], second[metric], rows))
+    return {
+        metric: _summary(np.array(values), _gap(first[metric], second[metric]))
+        | {"signature": first[metric].signature}
+        for metric, values in drawn.items()
+    }
 
 
-def mean_draws(first: Sequence[float], second: Sequence[float]) -> tuple[np.ndarray, float]:
-    """Resampled differences of two means over the same rows, and the real one."""
-    gaps = np.asarray(first) - np.asarray(second)
-    drawn = [gaps[rows].mean() for rows in resamples(len(gaps), seed=SEED, count=RESAMPLES)]
-    return np.array(drawn), float(gaps.mean())
+def _gap(first: Column, second: Column, rows: np.ndarray | slice = slice(None)) -> float:
+    return first.figure(rows) - second.figure(rows)
 
 
-def summary(drawn: np.ndarray, real: float) -> dict[str, Any]:
+def _summary(drawn: np.ndarray, real: float) -> dict[str, Any]:
     """The difference with its 95 % interval and how likely one as large is by chance alone."""
     extreme = np.abs(drawn - drawn.mean()) >= abs(real)
     p = float((extreme.sum() + 1) / (len(drawn) + 1))
@@ -55,25 +55,3 @@ def summary(drawn: np.ndarray, real: float) -> dict[str, Any]:
         "p": p,
         "resamples": len(drawn),
     }
-
-
-def _corpus_draws(
-    metric: str, systems: tuple[Sequence[str], Sequence[str]], references: Sequence[Sequence[str]]
-) -> tuple[np.ndarray, float]:
-    """The same of a corpus score, from the counts that sacrebleu takes of each row."""
-    from sacrebleu.metrics import BLEU, CHRF
-
-    engine: Any = BLEU() if metric == "bleu" else CHRF(word_order=2 if metric == "chrf++" else 0)
-    counts = [
-        np.array(engine._extract_corpus_statistics(list(system), streams(references)), np.float64)
-        for system in systems
-    ]
-
-    def gap(rows: np.ndarray | slice) -> float:
-        first, second = (
-            engine._compute_score_from_stats(count[rows].sum(0).tolist()).score for count in counts
-        )
-        return float(first - second)
-
-    rows = resamples(len(references), seed=SEED, count=RESAMPLES)
-    return np.array([gap(drawn) for drawn in rows]), gap(slice(None))

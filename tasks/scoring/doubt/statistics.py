@@ -45,11 +45,12 @@ def resamples(
     """Row numbers of each bootstrap sample. With `groups`, whole groups are drawn together, since
     rows of one document are not independent. Source: Efron, Bootstrap methods, 1979.
     """
-    members = _members(rows, groups)
+    members = None if groups is None else _members(groups)
+    drawn_from = rows if members is None else len(members)
     random = np.random.default_rng(seed)
     for _ in range(count):
-        drawn = random.integers(0, len(members), len(members))
-        yield np.concatenate([members[i] for i in drawn])
+        drawn = random.integers(0, drawn_from, drawn_from)
+        yield drawn if members is None else np.concatenate([members[i] for i in drawn])
 
 
 def interval(statistics: Sequence[float]) -> Interval:
@@ -67,9 +68,7 @@ def correlation(name: str, data: np.ndarray) -> float:
         return float(CORRELATIONS[name](data[:, 0], data[:, 1]))
 
 
-def _members(rows: int, groups: Sequence[Hashable] | None) -> list[np.ndarray]:
-    if groups is None:
-        return [np.array([row]) for row in range(rows)]
+def _members(groups: Sequence[Hashable]) -> list[np.ndarray]:
     found: dict[Hashable, list[int]] = {}
     for row, group in enumerate(groups):
         found.setdefault(group, []).append(row)

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from cluster.errors import BadInput
+from tasks.data.reading.hashes import file_hash
 from tasks.scoring.learned.embeddings import Embedded, TextEncoder, inverse_frequencies
 
 PAIRS, CHUNK = 64, 4096
@@ -61,9 +62,10 @@ class BertScore:
         return rows, self._signature(encoder.layer)
 
     def _signature(self, layer: int) -> str:
-        base = self.baseline.name if self.baseline else "no"
-        name = self.folder.resolve().name
-        return f"bertscore|{name}|layer:{layer}|idf:{self.idf}|baseline:{base}|headrace:1"
+        weights = self.folder.resolve() / "model.safetensors"
+        encoder = f"{weights.parent.name}@{file_hash(weights)[:12]}"
+        base = f"{self.baseline.name}@{file_hash(self.baseline)[:12]}" if self.baseline else "no"
+        return f"bertscore|{encoder}|layer:{layer}|idf:{self.idf}|baseline:{base}|headrace:2"
 
 
 def match(encoder: TextEncoder, pairs: Sequence[tuple[str, str]], idf: bool = False) -> Tensor:

@@ -24,6 +24,7 @@ from scipy.special import expit
 from cluster.errors import BadInput
 from cluster.files import write_atomically
 from tasks.scoring.doubt.statistics import interval, resamples
+from tasks.scoring.json_lines import read_json_lines
 from tasks.scoring.learned.features import NAMES, CharacterModel, features
 
 characters = CharacterModel.from_counts
@@ -100,20 +101,12 @@ def learn_file(path: Path, to: Path | None = None, seed: int = 0) -> dict[str, A
 def read_pairs(path: Path) -> list[Pair]:
     """The pairs of a file. Raises BadInput naming the line."""
     found = []
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read as UTF-8 text: {error}") from error
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-                document = row.get("document", row.get("src", row["ref"]))
-                found.append(Pair(row["ref"], row["better"], row["worse"], str(document)))
-            except (ValueError, KeyError, AttributeError) as error:
-                raise BadInput(
-                    f"{path}, line {number}: expected ref, better, worse ({error!r})"
-                ) from error
+    for number, row in read_json_lines(path):
+        texts = [row.get(name) for name in ("ref", "better", "worse")]
+        if not all(isinstance(text, str) for text in texts):
+            raise BadInput(f"{path}, line {number}: expected texts in ref, better and worse")
+        document = row.get("document", row.get("src", row["ref"]))
+        found.append(Pair(row["ref"], row["better"], row["worse"], str(document)))
     if len({pair.document for pair in found}) < FOLDS:
         raise BadInput(f"{path}: {FOLDS} documents or more are needed to hold some out")
     return found

@@ -6,32 +6,56 @@ BLEU and chrF are sacrebleu's, 0-100; the others are ours, 0-1. Every metric car
 all that its value depends on besides the texts.
 """
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from cluster.errors import BadInput
 from cluster.settings import nearest
+from tasks.data.reading.hashes import file_hash
 from tasks.scoring.overlap import meteor, rouge
 from tasks.scoring.overlap.tokens import Script
 
 Value = float | dict[str, float]
 Predictions = Sequence[str]
 References = Sequence[Sequence[str]]
+Tokenize = Literal["13a", "intl", "zh", "char", "none"]
+Smooth = Literal["exp", "floor", "add-k", "none"]
+EVERY, RESAMPLES = slice(None), 1000
 METRICS = ("bleu", *rouge.METRICS, "meteor", "chrf", "chrf++", "exact", "bertscore", "learned")
 
 
 @dataclass(frozen=True)
 class Column:
-    """One metric: its corpus value, the value of each row, its signature."""
+    """One metric: the value of each row, its signature, and what its corpus value is made of: the
+    mean of the rows, or the `total` score of `counts` [rows, counts] that are added up.
+    """
 
-    corpus: Value
     rows: list[Value]
     signature: str
+    counts: np.ndarray | None = None
+    total: Callable[[list[float]], float] | None = None
+
+    def corpus(self, chosen: np.ndarray | slice = EVERY) -> Value:
+        """The value of all rows, or of some, by number, together."""
+        if not isinstance(self.rows[0], dict):
+            return self.figure(chosen)
+        parts = np.array([[*row.values()] for row in self.rows if isinstance(row, dict)])[chosen]
+        return dict(zip(self.rows[0], parts.mean(0).tolist(), strict=True))
+
+    def figure(self, chosen: np.ndarray | slice = EVERY) -> float:
+        """The one number of that value: the F-measure where it has parts."""
+        if self.counts is not None and self.total is not None:
+            return self.total(self.counts[chosen].sum(0).tolist())
+        return float(self._figures[chosen].mean())
+
+    @cached_property
+    def _figures(self) -> np.ndarray:
+        return np.array([figure(row) for row in self.rows])
 
 
 @dataclass(frozen=True)
@@ -40,7 +64,8 @@ class Manner:
 
     `stem`, `formula` and `script` are ROUGE's; `synonyms` adds METEOR's WordNet stage; `encoder`
     (a model folder), `layer`, `baseline` and `idf` are BERTScore's; `learned` is the file of a
-    metric made by `headrace learn`.
+    metric made by `headrace learn`; `tokenize`, `smooth` and `smooth_value` are BLEU's; `chrf_eps`
+    takes the mean of chrF's F-measures, as Moses and NLTK do, not of its precisions and recalls.
     """
 
     stem: bool = False
@@ -52,6 +77,10 @@ class Manner:
     baseline: Path | None = None
     idf: bool = False
     learned: Path | None = None
+    tokenize: Tokenize = "13a"
+    smooth: Smooth = "exp"
+    smooth_value: float | None = None
+    chrf_eps: bool = False
 
 
 PLAIN = Manner()
@@ -63,18 +92,44 @@ def score(
     metrics: Sequence[str],
     manner: Manner = PLAIN,
 ) -> dict[str, Any]:
-    """`{"corpus": {metric: value}, "rows": [{metric: value}], "signatures": {metric: text}}`.
+    """`{"corpus": {metric: value}, "intervals": {metric: [low, high]}, "n": rows,
+    "rows": [{metric: value}], "signatures": {metric: text}}`.
 
     A value is a float, or `{precision, recall, fmeasure}` for ROUGE and BERTScore. `corpus` is the
-    corpus score of BLEU and chrF and the mean over rows of the others.
+    corpus score of BLEU and chrF and the mean over rows of the others; `intervals` are its 95 %
+    bootstrap intervals over rows, of the F-measure where there are parts.
     Raises BadInput for an unknown metric or a row without references.
     """
     found = columns(predictions, references, metrics, manner)
+    return summary(found, len(predictions))
+
+
+def summary(
+    found: Mapping[str, Column], n: int, groups: Sequence[Hashable] | None = None
+) -> dict[str, Any]:
+    """The same of metrics by name; with `groups` (documents, say) intervals resample these."""
     return {
-        "corpus": {m: found[m].corpus for m in metrics},
-        "rows": [{m: found[m].rows[i] for m in metrics} for i in range(len(predictions))],
-        "signatures": {m: found[m].signature for m in metrics},
+        "n": n,
+        "corpus": {name: column.corpus() for name, column in found.items()},
+        "intervals": intervals(found, np.arange(n), groups),
+        "rows": [{name: column.rows[i] for name, column in found.items()} for i in range(n)],
+        "signatures": {name: column.signature for name, column in found.items()},
     }
+
+
+def intervals(
+    found: Mapping[str, Column], rows: np.ndarray, groups: Sequence[Hashable] | None = None
+) -> dict[str, list[float]]:
+    """95 % bootstrap intervals of the value of these rows, by number; every metric over the same
+    resamples of rows, or of the rows' `groups`.
+    """
+    from tasks.scoring.doubt.statistics import interval, resamples
+
+    drawn: dict[str, list[float]] = {name: [] for name in found}
+    for places in resamples(len(rows), groups, count=RESAMPLES):
+        for name, column in found.items():
+            drawn[name].append(column.figure(rows[places]))
+    return {name: list(interval(values)) for name, values in drawn.items()}
 
 
 def columns(
@@ -90,13 +145,15 @@ def columns(
             f"{len(predictions)} predictions, {len(references)} lists of references, "
             f"{sum(not row for row in references)} of them empty; every row needs one or more"
         )
+    if not predictions:
+        raise BadInput("there are no predictions to score")
     found: dict[str, Column] = {}
     if wanted := [m for m in metrics if m in rouge.METRICS]:
         found |= _rouge(predictions, references, wanted, manner)
     for metric in metrics:
         if metric in OTHERS:
             found[metric] = OTHERS[metric](predictions, references, manner)
-    return found
+    return {metric: found[metric] for metric in metrics}
 
 
 def check_metrics(metrics: Sequence[str], manner: Manner = PLAIN) -> None:
@@ -126,16 +183,14 @@ def _rouge(
     stem, formula, script = manner.stem, manner.formula, manner.script
     rows = rouge.rouge(predictions, references, metrics, stem, formula, script)
     return {
-        metric: _mean_column(
-            [row[metric] for row in rows], rouge.signature(metric, stem, formula, script)
-        )
-        for metric in metrics
+        m: Column([row[m] for row in rows], rouge.signature(m, stem, formula, script))
+        for m in metrics
     }
 
 
 def _meteor(predictions: Predictions, references: References, manner: Manner) -> Column:
     values = meteor.meteor(predictions, references, manner.synonyms)
-    return _mean_column(values, meteor.signature(manner.synonyms))
+    return Column([*values], meteor.signature(manner.synonyms))
 
 
 def _bertscore(predictions: Predictions, references: References, manner: Manner) -> Column:
@@ -143,54 +198,61 @@ def _bertscore(predictions: Predictions, references: References, manner: Manner)
 
     assert manner.encoder is not None
     scorer = BertScore(manner.encoder, manner.layer, manner.baseline, manner.idf)
-    return _mean_column(*scorer.score(predictions, references))
+    values, signature = scorer.score(predictions, references)
+    return Column([*values], signature)
 
 
 def _learned(predictions: Predictions, references: References, manner: Manner) -> Column:
     from tasks.scoring.learned.metric import LearnedMetric
 
     assert manner.learned is not None
-    digest = hashlib.sha256(manner.learned.read_bytes()).hexdigest()[:12]
+    digest = file_hash(manner.learned)[:12]
     values = LearnedMetric.read(manner.learned).score(predictions, references)
-    return _mean_column(values, f"learned|file:{digest}|headrace:1")
+    return Column([*values], f"learned|file:{digest}|headrace:1")
 
 
 def _exact(predictions: Predictions, references: References, manner: Manner) -> Column:
     """Whether a prediction is one of its references, but for white space at the ends."""
     rows = zip(predictions, references, strict=True)
     values = [float(text.strip() in {one.strip() for one in row}) for text, row in rows]
-    return _mean_column(values, "exact|strip:ends|headrace:1")
+    return Column([*values], "exact|strip:ends|headrace:1")
 
 
 def _bleu(predictions: Predictions, references: References, manner: Manner) -> Column:
     from sacrebleu.metrics import BLEU
 
+    chosen = {"tokenize": manner.tokenize, "smooth_method": manner.smooth}
+    how: dict[str, Any] = {**chosen, "smooth_value": manner.smooth_value}
     # A short sentence has no 4-grams: rows use the effective order, the corpus all four.
-    return _sacrebleu("bleu", BLEU(), BLEU(effective_order=True), predictions, references)
+    return _counted("bleu", BLEU(**how), BLEU(**how, effective_order=True), predictions, references)
 
 
 def _chrf(predictions: Predictions, references: References, manner: Manner) -> Column:
     from sacrebleu.metrics import CHRF
 
-    return _sacrebleu("chrf", CHRF(), CHRF(), predictions, references)
+    metric = CHRF(eps_smoothing=manner.chrf_eps)
+    return _counted("chrf", metric, metric, predictions, references)
 
 
 def _chrf_words(predictions: Predictions, references: References, manner: Manner) -> Column:
     from sacrebleu.metrics import CHRF
 
-    metric = CHRF(word_order=2)
-    return _sacrebleu("chrf++", metric, metric, predictions, references)
+    metric = CHRF(word_order=2, eps_smoothing=manner.chrf_eps)
+    return _counted("chrf++", metric, metric, predictions, references)
 
 
-def _sacrebleu(
+def _counted(
     name: str, corpus: Any, sentence: Any, predictions: Predictions, references: References
 ) -> Column:
-    rows: list[Value] = [
-        sentence.sentence_score(prediction, list(row)).score
-        for prediction, row in zip(predictions, references, strict=True)
-    ]
-    total = corpus.corpus_score(list(predictions), streams(references)).score
-    return Column(total, rows, f"{name}|{corpus.get_signature()}")
+    """A column of sacrebleu's: each row is counted once, for its own score and the corpus's."""
+    counts = corpus._extract_corpus_statistics(predictions, streams(references))
+    rows: list[Value] = [sentence._compute_score_from_stats(count).score for count in counts]
+    return Column(
+        rows,
+        f"{name}|{corpus.get_signature()}",
+        np.array(counts),
+        lambda sums: float(corpus._compute_score_from_stats(sums).score),
+    )
 
 
 OTHERS: dict[str, Callable[[Predictions, References, Manner], Column]] = {
@@ -208,12 +270,3 @@ def streams(references: References) -> Any:
     """References by their number rather than by row; None where a row has fewer."""
     most = max(len(row) for row in references)
     return [[row[i] if i < len(row) else None for row in references] for i in range(most)]
-
-
-def _mean_column(values: Sequence[Any], signature: str) -> Column:
-    """A column whose corpus value is the mean of its rows, part by part."""
-    if isinstance(values[0], dict):
-        mean: Value = {p: float(np.mean([v[p] for v in values])) for p in values[0]}
-    else:
-        mean = float(np.mean(values))
-    return Column(mean, [*values], signature)

@@ -52,45 +52,50 @@ def irregular_forms() -> dict[str, str]:
     return found
 
 
-@cache
 def synonyms(word: str) -> frozenset[str]:
     """The single words that share a meaning with `word`, itself included.
 
     Raises BadInput where WordNet is not installed.
     """
-    if not (folder() / "data.noun").is_file():
+    return _synonyms(folder(), word)
+
+
+@cache
+def _synonyms(where: Path, word: str) -> frozenset[str]:
+    if not (where / "data.noun").is_file():
         raise BadInput(
-            f"WordNet is not in {folder()}; install it (Debian: wordnet-base), set WNSEARCHDIR to "
+            f"WordNet is not in {where}; install it (Debian: wordnet-base), set WNSEARCHDIR to "
             "its folder, or score METEOR without synonyms"
         )
     found = {word}
     for kind in ENDINGS:
-        for offset in dict.fromkeys(o for form in _forms(word, kind) for o in _index(kind)[form]):
-            found.update(_members(kind, offset))
+        index = _index(where, kind)
+        for offset in dict.fromkeys(o for form in _forms(where, word, kind) for o in index[form]):
+            found.update(_members(where, kind, offset))
     return frozenset(found)
 
 
-def _forms(word: str, kind: str) -> list[str]:
+def _forms(where: Path, word: str, kind: str) -> list[str]:
     """The base forms of a word that the index has."""
-    listed = _exceptions(folder(), kind).get(word)
+    listed = _exceptions(where, kind).get(word)
     detached = [
         word[: -len(old)] + new for old, new in ENDINGS[kind] if word.endswith(old)
     ]  # fmt: skip
-    return [form for form in [word, *(listed or detached)] if form in _index(kind)]
+    return [form for form in [word, *(listed or detached)] if form in _index(where, kind)]
 
 
-def _members(kind: str, offset: int) -> list[str]:
+def _members(where: Path, kind: str, offset: int) -> list[str]:
     """The words of one synset, phrases left out."""
-    data = _data(kind)
+    data = _data(where, kind)
     fields = data[offset : data.index(b"\n", offset)].decode().split(" ")
     words = fields[4 : 4 + 2 * int(fields[3], 16) : 2]
     return [word.split("(")[0] for word in words if "_" not in word]
 
 
 @cache
-def _index(kind: str) -> dict[str, list[int]]:
+def _index(where: Path, kind: str) -> dict[str, list[int]]:
     found = {}
-    for line in (folder() / f"index.{kind}").read_text().splitlines():
+    for line in (where / f"index.{kind}").read_text().splitlines():
         if not line.startswith(" "):
             lemma, _, count, *rest = line.split()
             found[lemma] = [int(offset) for offset in rest[-int(count) :]]
@@ -98,8 +103,8 @@ def _index(kind: str) -> dict[str, list[int]]:
 
 
 @cache
-def _data(kind: str) -> bytes:
-    return (folder() / f"data.{kind}").read_bytes()
+def _data(where: Path, kind: str) -> bytes:
+    return (where / f"data.{kind}").read_bytes()
 
 
 @cache

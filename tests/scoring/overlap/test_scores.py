@@ -7,7 +7,7 @@ import pytest
 
 from cluster.errors import BadInput
 from tasks.scoring.overlap.meteor import TOKEN, meteor, meteor_tokens, tokens
-from tasks.scoring.overlap.scores import METRICS, score
+from tasks.scoring.overlap.scores import METRICS, PLAIN, Manner, columns, score
 from tasks.scoring.overlap.wordnet import folder
 from tasks.scoring.predictions import score_file
 
@@ -37,6 +37,39 @@ def test_every_metric_answers_for_corpus_and_rows(tmp_path: Path) -> None:
     assert result["corpus"]["meteor"] == pytest.approx(mean)
 
 
+def test_intervals_widen_when_rows_of_a_document_are_drawn_together(tmp_path: Path) -> None:
+    rows = [
+        {"doc": i // 8, "prediction": "a b c d" if i // 8 % 2 else "x", "reference": "a b c d"}
+        for i in range(64)
+    ]
+    path = write(tmp_path / "p.jsonl", *rows)
+    result, grouped = (score_file(path, ["rouge1", "bleu"], group=g) for g in (None, "doc"))
+    assert result["n"] == 64
+    for metric in ("rouge1", "bleu"):
+        (low, high), (wider_low, wider_high) = (r["intervals"][metric] for r in (result, grouped))
+        value = result["corpus"][metric]
+        assert low < (value["fmeasure"] if metric == "rouge1" else value) < high
+        assert wider_high - wider_low > 1.5 * (high - low)
+    with pytest.raises(BadInput, match="row 1 has no 'page' to group by"):
+        score_file(path, ["rouge1"], group="page")
+
+
+def test_scored_rows_are_written_for_agreement_with_people(tmp_path: Path) -> None:
+    from tasks.scoring.doubt.agreement import agree_file
+
+    texts = ["a b c d", "a b c x", "a b y x", "q"]
+    rows = [
+        {"prediction": text, "reference": "a b c d", "people": 5 - i, "größe": "ja"}
+        for i, text in enumerate(texts)
+    ]
+    scored = tmp_path / "scored.jsonl"
+    score_file(write(tmp_path / "p.jsonl", *rows), ["rouge1", "chrf"], to=scored)
+    found = [json.loads(line) for line in scored.read_text().splitlines()]
+    assert [row["rouge1"] for row in found] == [1.0, 0.75, 0.5, 0.0]
+    assert found[0]["größe"] == "ja"
+    assert agree_file(scored, "people", "rouge1")["kendall"] == pytest.approx(1.0)
+
+
 def test_perfect_and_empty_predictions() -> None:
     names = ["bleu", "chrf", "meteor", "rouge1"]
     good = score(["a b c d e"], [["a b c d e"]], names)["corpus"]
@@ -62,7 +95,7 @@ def test_seven_times_the() -> None:
     ("bad", "words"),
     [
         ("{not json", "line 2 is not JSON"),
-        ("[1]", "line 2 has no text in 'prediction'"),
+        ("[1]", "line 2 is not a JSON object"),
         ({"references": ["x"]}, "line 2 has no text in 'prediction'"),
         ({"prediction": "x"}, "line 2 has no list of texts in 'references'"),
         ({"prediction": "x", "references": []}, "line 2 has no list of texts in 'references'"),
@@ -90,30 +123,64 @@ def test_unusable_requests_are_refused(tmp_path: Path) -> None:
 
 def test_a_line_separator_inside_a_text_does_not_end_the_line(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
-    path.write_text('{"prediction": "a\u2028b", "reference": "a\u2028b"}\n', encoding="utf-8")
-    assert len(score_file(path, ["rouge1"])["rows"]) == 1
+    line = '{"prediction": "a\u2028b", "reference": "a\u2028b"}\n'.encode()
+    for content in (line, gzip.compress(line), b"\xef\xbb\xbf" + line):
+        path.write_bytes(content)
+        assert len(score_file(path, ["rouge1"])["rows"]) == 1
 
 
 def test_published_sacrebleu_cases(eval_data: Path) -> None:
     cases = json.loads((eval_data / "bleu/sacrebleu_unit_vectors.json").read_text())
     references = [list(row) for row in zip(*cases["refs"], strict=True)]
-    result = score(cases["hyps"], references, ["bleu"])
-    assert result["corpus"]["bleu"] == pytest.approx(cases["corpus_bleu"]["default(13a,exp)"])
-    # The third case is scored with another smoothing there.
-    for predictions, streams, expected in cases["effective_order/100"][:2]:
-        row = score(predictions, [streams[0]], ["bleu"])["rows"][0]
-        assert row["bleu"] == pytest.approx(100 * expected)
+    manners = {
+        "default(13a,exp)": PLAIN,
+        "tokenize=none": Manner(tokenize="none"),
+        "tokenize=intl": Manner(tokenize="intl"),
+        "smooth=none": Manner(smooth="none"),
+    }
+    for name, manner in manners.items():
+        column = columns(cases["hyps"], references, ["bleu"], manner)["bleu"]
+        assert column.corpus() == pytest.approx(cases["corpus_bleu"][name], abs=1e-6)
+    assert columns([""] * 3, references, ["bleu"])["bleu"].corpus() == 0
+    floor = Manner(smooth="floor", smooth_value=0.01, tokenize="none")
+    for predictions, streams, expected in cases["effective_order/100"]:
+        column = columns(predictions, [streams[0]], ["bleu"], floor)["bleu"]
+        assert column.rows[0] == pytest.approx(100 * expected)
+    for predictions, streams, expected in cases["raw_corpus_bleu(offset .01)/100"]:
+        rows = [list(row) for row in zip(*streams, strict=True)]
+        column = columns(predictions, rows, ["bleu"], floor)["bleu"]
+        assert column.corpus() == pytest.approx(100 * expected)
+        assert "smooth:floor[0.01]" in column.signature
 
 
-def test_a_published_translation_system(eval_data: Path) -> None:
-    data = json.loads(
-        gzip.decompress((eval_data / "bleu/wmt17_ende_8systems.json.gz").read_bytes())
-    )
+@pytest.fixture(scope="module")
+def wmt17(eval_data: Path) -> tuple[dict[str, list[str]], list[list[str]], dict[str, list[float]]]:
+    """Systems by name, references, and per system: chrF and chrF++ if known, BLEU, TER."""
+    raw = (eval_data / "bleu/wmt17_ende_8systems.json.gz").read_bytes()
+    data = json.loads(gzip.decompress(raw))
     expected = json.loads((eval_data / "bleu/wmt17_ende_expected.json").read_text())["scores"]
-    name, predictions = data["systems"][2]
-    references = [[text] for text in data["references"][0]]
-    found = score(predictions, references, ["bleu"])["corpus"]["bleu"]
-    assert round(found, 2) in expected[name]
+    return dict(data["systems"]), [[text] for text in data["references"][0]], expected
+
+
+def test_a_published_translation_system(wmt17: Any) -> None:
+    systems, references, expected = wmt17
+    name = "newstest2017.FBK.4870.en-de"
+    manner = Manner(chrf_eps=True)
+    found = columns(systems[name], references, ["chrf", "bleu"], manner)
+    assert round(found["chrf"].figure(), 4) == expected[name][0]
+    assert round(found["bleu"].figure(), 2) == expected[name][2]
+    assert "eff:no" in found["chrf"].signature
+
+
+@pytest.mark.slow  # 48,000 sentences
+def test_all_published_translation_systems(wmt17: Any) -> None:
+    systems, references, expected = wmt17
+    for name, predictions in systems.items():
+        bleu = columns(predictions, references, ["bleu"])["bleu"].figure()
+        assert round(bleu, 2) in expected[name]
+        if len(expected[name]) == 4:
+            found = columns(predictions, references, ["chrf", "chrf++"], Manner(chrf_eps=True))
+            assert [round(c.figure(), 4) for c in found.values()] == expected[name][:2]
 
 
 def test_meteor_as_published(eval_data: Path) -> None:
