@@ -14,10 +14,10 @@ from pydantic import Field, model_validator
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.home import subfolder
-from cluster.settings import Settings, nearest
+from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.scoring.judging.criteria import CRITERIA
+from tasks.scoring.judging.criteria import Criterion, named
 
 if TYPE_CHECKING:
     from tasks.scoring.judging.rows import Score
@@ -44,10 +44,13 @@ class JudgeSettings(Settings):
     model: str | None = Field(
         None, description="the endpoint's name of the judge; null judges with the tuned model"
     )
-    criteria: tuple[str, ...] = Field(
-        ("correctness", "fluency", "relevance"), description="of G-Eval; see its shipped criteria"
+    criteria: tuple[str | Criterion, ...] = Field(
+        ("correctness", "fluency", "relevance"),
+        description="of G-Eval: shipped names, questions in words, or {name, definition, scale}",
     )
-    scale: tuple[int, int] = Field((1, 5), description="lowest and highest rating of G-Eval")
+    scale: tuple[int, int] = Field(
+        (1, 5), description="lowest and highest rating of G-Eval, where a criterion has no own"
+    )
     rows: int = Field(16, ge=1, description="answers to judge, from the first on")
     qag: bool = Field(True, description="whether to ask closed questions too")
     questions: int = Field(3, ge=1, description="closed questions to each text")
@@ -60,25 +63,30 @@ class JudgeSettings(Settings):
 
     @model_validator(mode="after")
     def _known(self) -> "JudgeSettings":
-        for name in self.criteria:
-            if name not in CRITERIA:
-                raise ValueError(f"unknown criterion '{name}'; {nearest(name, CRITERIA)}")
+        names = [criterion.name for criterion in self.chosen()]
+        if len(set(names)) < len(names):
+            raise ValueError(f"criteria {names}: scores are kept by name; give each its own")
         if self.scale[0] >= self.scale[1]:
             raise ValueError(f"scale {self.scale}: the lowest rating comes first")
         return self
 
+    def chosen(self) -> "list[Criterion]":
+        """The criteria in full. Raises BadInput for a mistyped name."""
+        return [c if isinstance(c, Criterion) else named(c) for c in self.criteria]
 
-@stage(version=1)
+
+@stage(version=2)
 def judge(answers: Artifact, instruct: Artifact, settings: JudgeSettings, draft: Draft) -> None:
-    """Judge the answers and, as the baseline, one constant answer to the same rows.
+    """Judge the answers and, to compare, a constant answer to the same rows and canaries.
 
-    Writes `judge.jsonl`, rows `{id, metric, criterion, score, spread, mode, reason, distribution}`.
-    Metrics: the means, `judge_<metric>_<criterion>`. Facts: `means`, 95 % `intervals` over rows,
-    mean `spreads`, `baselines`, `unscored` {reason: n}, `mode`, `steps`, `calls`,
-    `shortened` prompts, `cost`, `note`.
+    Writes `judge.jsonl`, rows `{id, metric, criterion, score, spread, mode, reason, distribution,
+    ..}`. Metrics: the means, `judge_<metric>_<criterion>`. Facts: `means`, 95 % `intervals` over
+    documents, mean `spreads`, `baselines` (the constant answer's), `random` (of verdicts drawn
+    evenly), `canaries`, `warnings`, `unscored` {reason: n}, `mode`, `steps`, `calls`, `shortened`
+    prompts, `cost`, `note`.
     Raises BadInput when too many rows are unscored: they are asked again, the others are kept.
     """
-    from tasks.scoring.judging.files import assess, summarise
+    from tasks.scoring.judging.assessment import assess
     from tasks.scoring.judging.rows import read_rows
 
     rows = read_rows(answers.file("answers.jsonl"))[: settings.rows]
@@ -86,7 +94,7 @@ def judge(answers: Artifact, instruct: Artifact, settings: JudgeSettings, draft:
     found = assess(asked, rows, settings, draft.progress)
     _check(found.scores, settings.max_unscored)
     _write(found.scores, draft)
-    summaries = {name: summarise(of) for name, of in found.by_criterion().items()}
+    summaries = {name: found.summary(name) for name in found.names()}
     known = {name: s for name, s in summaries.items() if s["mean"] is not None}
     draft.rows = len(rows)
     draft.metrics = {f"judge_{name}": s["mean"] for name, s in known.items()}
@@ -95,6 +103,9 @@ def judge(answers: Artifact, instruct: Artifact, settings: JudgeSettings, draft:
         "intervals": {name: s["interval"] for name, s in summaries.items()},
         "spreads": {name: s["spread"] for name, s in summaries.items()},
         "baselines": found.baselines,
+        "random": found.random,
+        "canaries": found.canaries,
+        "warnings": found.warnings(),
         "unscored": dict(Counter(s.reason for s in found.scores if s.reason)),
         "mode": dict(Counter(s.mode for s in found.scores if s.mode)),
         "steps": found.steps,

@@ -38,6 +38,7 @@ class Scripted:
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     drip_seconds: float = 0.0
+    missing: int = 0  # bytes that are promised and never come
 
 
 @dataclass
@@ -71,7 +72,7 @@ def endpoint() -> Iterator[Server]:
             self.send_response(reply.status)
             for name, value in reply.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(reply.body)))
+            self.send_header("Content-Length", str(len(reply.body) + reply.missing))
             self.end_headers()
             step = 1 if reply.drip_seconds else 65536
             try:

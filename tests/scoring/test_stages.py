@@ -142,7 +142,7 @@ def test_the_stage_judges_beside_a_constant_answer(tiny: Any, answered: Artifact
     rows = rows_of(found, "judge.jsonl")
     assert len(rows) == 3 * len(names)
     keys = {"id", "metric", "criterion", "score", "spread", "mode", "reason", "distribution"}
-    keys |= {"parts"}
+    keys |= {"parts", "mass", "ratings", "explanation"}
     assert all(set(row) == keys for row in rows)
     for row in rows:
         assert (row["score"] is None) == (row["reason"] is not None)
@@ -174,8 +174,10 @@ def test_the_stage_with_an_endpoint(
     assert facts["unscored"] == {"fraction": 1}
     assert facts["mode"] == {"single": 3}
     assert facts["spreads"] == {"geval_relevance": None}
-    # steps, answers, constant answers; what is on no scale is asked for three times more
-    assert facts["calls"] == 1 + (4 + 3) + (4 + 3)
+    # steps, answers, constant answers, canaries; what is on no scale is asked for five times more
+    assert facts["calls"] == 1 + (4 + 5) + (4 + 5) + 8
+    assert facts["random"] == {"geval_relevance": 3.0}
+    assert "8 of 8 canaries" in facts["warnings"][0]
     assert endpoint.url not in json.dumps(found.manifest.model_dump(mode="json"))
 
 

@@ -11,6 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import httpx
@@ -18,12 +19,14 @@ import httpx
 from cluster.errors import BadInput
 from tasks.scoring.judging.endpoint import KEYS, Endpoint, api_key, check_url, is_loopback
 from tasks.scoring.judging.gate import Gate, retry_after
-from tasks.scoring.judging.replies import Reply, read_choice, read_probabilities
+from tasks.scoring.judging.replies import Reply, frequencies, read_choice, read_probabilities
 from tasks.scoring.judging.reply_store import ReplyStore, reply_key
-from tasks.scoring.judging.verdicts import Distribution, Mode, Question, Unscored, Verdict
+from tasks.scoring.judging.verdicts import ANSWER_TOKENS, Distribution, Question, Unscored, Verdict
 
-ANSWER_TOKENS, TEXT_TOKENS = 16, 400
+TEXT_TOKENS = 400
 TOP_LOGPROBS = 20
+OPTIONAL = ("logprobs", "temperature", "max_tokens")
+THINKING_TOKENS = 4000
 PERHAPS_PAID = ("timeout", "connection", "not_json", "too_large")
 BYTES_PER_TOKEN = 3  # a low guess, for estimating a request's cost before it is sent
 Result = TypeVar("Result")
@@ -49,7 +52,7 @@ class EndpointJudge:
         self.tokens: Counter[str] = Counter()
         self._reserved, self._lost = 0.0, 0.0  # USD under way, and perhaps spent for nothing
         self._estimate = 1.0  # real price of a request over its estimate, the highest yet
-        self._logprobs = True
+        self._dropped: set[str] = set()  # parameters that this endpoint does not take
         self._refused: Unscored | None = None
         self._under_way: dict[str, asyncio.Future[Sent]] = {}
         self._client: httpx.AsyncClient
@@ -66,9 +69,11 @@ class EndpointJudge:
         """The answers to all questions, in order."""
         return self._run([self._distribution(question) for question in questions])
 
-    def texts(self, prompts: Sequence[str], sample: int = 0) -> list[str | Unscored]:
+    def texts(
+        self, prompts: Sequence[str], sample: int = 0, max_tokens: int = TEXT_TOKENS
+    ) -> list[str | Unscored]:
         """Free text after each prompt, another one for each `sample`."""
-        return self._run([self._text(prompt, sample) for prompt in prompts])
+        return self._run([self._text(prompt, sample, max_tokens) for prompt in prompts])
 
     def _run(self, coroutines: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
         async def all_of_them() -> list[Result]:
@@ -90,14 +95,17 @@ class EndpointJudge:
         return asyncio.run(all_of_them())
 
     async def _distribution(self, question: Question) -> Verdict:
-        samples = self.endpoint.samples
         first, answer = await self._answer(question, 0)
-        if isinstance(first, Unscored):
-            return first
-        if found := read_probabilities(first, question.choices):
-            return Distribution(found[0], "logprobs", found[1])
-        rest = await asyncio.gather(*(self._answer(question, i) for i in range(1, samples)))
-        return _frequencies([answer, *(read for _, read in rest)], question.choices)
+        verdict: Verdict
+        if isinstance(first, Reply) and (found := read_probabilities(first, question.choices)):
+            verdict = Distribution(found[0], "logprobs", found[1])
+        else:
+            numbers = range(1, self.endpoint.samples)
+            rest = await asyncio.gather(*(self._answer(question, i) for i in numbers))
+            verdict = frequencies([answer, *(read for _, read in rest)], question.choices)
+        if question.tokens == ANSWER_TOKENS or isinstance(first, Unscored):
+            return verdict
+        return verdict if isinstance(verdict, Unscored) else replace(verdict, words=first.content)
 
     async def _answer(
         self, question: Question, sample: int
@@ -111,9 +119,8 @@ class EndpointJudge:
         failed: tuple[Reply | Unscored, Unscored] | None = None
         for again in range(self.endpoint.repeats + 1):
             number = sample + again * samples
-            reply = await self._reply(
-                prompt, number, ANSWER_TOKENS, temperature or float(again > 0)
-            )
+            warmth = temperature or float(again > 0)
+            reply = await self._reply(prompt, number, question.tokens, warmth)
             if isinstance(reply, Unscored):
                 return failed or (reply, reply)
             read = read_choice(reply, question.choices)
@@ -123,8 +130,8 @@ class EndpointJudge:
         assert failed is not None
         return failed
 
-    async def _text(self, prompt: str, sample: int) -> str | Unscored:
-        reply = await self._reply(prompt, sample, TEXT_TOKENS, 1.0 if sample else 0.0)
+    async def _text(self, prompt: str, sample: int, max_tokens: int) -> str | Unscored:
+        reply = await self._reply(prompt, sample, max_tokens, 1.0 if sample else 0.0)
         return reply if isinstance(reply, Unscored) else reply.content
 
     async def _reply(
@@ -158,7 +165,7 @@ class EndpointJudge:
     async def _send(self, body: dict[str, Any], key: str, reserved: float) -> Sent:
         """Attempts until a reply, a failure that repeating cannot mend, or the deadline."""
         left = self.endpoint.deadline
-        outcome = Unscored("timeout")
+        outcome, last = Unscored("timeout"), self.endpoint.attempts - 1
         for attempt in range(self.endpoint.attempts):
             async with self._gate:
                 if stop := self._refused or self._over_budget(reserved):
@@ -166,7 +173,8 @@ class EndpointJudge:
                 started = time.monotonic()
                 self._reserved += reserved
                 self._store.ask(key)
-                reply, wait = await self._attempt(body, left)
+                # Half of what is left, so that one that hangs leaves time for another.
+                reply, wait = await self._attempt(body, left / (2 if attempt < last else 1))
                 self._reserved -= reserved
                 left -= time.monotonic() - started
                 if isinstance(reply, dict):
@@ -179,11 +187,11 @@ class EndpointJudge:
             if wait is None:
                 break
             wait = max(min(wait, self.endpoint.patience), self.endpoint.backoff * 2**attempt)
-            if wait >= left or attempt == self.endpoint.attempts - 1:
+            if wait >= left or attempt == last:
                 break
             left -= wait
             if outcome.reason == "rate_limited":
-                self._gate.slow_down(wait)
+                self._gate.slow_down(wait, started)
             await asyncio.sleep(wait)
         return outcome
 
@@ -201,19 +209,32 @@ class EndpointJudge:
         """One request: the reply's JSON, or why there is none and after how many seconds to try
         again (None: never).
         """
-        extra = {"logprobs": True, "top_logprobs": TOP_LOGPROBS} if self._logprobs else {}
+        sent = self._accepted(body)
         self.calls += 1
         try:
             async with asyncio.timeout(max(seconds, 0.001)):
-                status, headers, content = await self._post({**body, **extra})
+                status, headers, content = await self._post(sent)
         except TimeoutError:
-            return Unscored("timeout", f"no whole reply within {seconds:.1f} s"), None
+            return Unscored("timeout", f"no whole reply within {seconds:.1f} s"), 0.0
         except httpx.TransportError as error:
             return Unscored("connection", f"{type(error).__name__}: {error}"), 0.0
-        if status == 400 and extra:  # an endpoint without log-probabilities; ask without, for good
-            self._logprobs = False
-            return Unscored("http_400", self._shown(content)), 0.0
+        if status == 400:
+            named = {name for name in OPTIONAL if name.encode() in (content or b"")}
+            self._dropped |= (named or {"logprobs"}) & set(sent)
+            again = 0.0 if self._dropped & set(sent) else None
+            return Unscored("http_400", self._shown(content)), again
         return self._classify(status, headers, content)
+
+    def _accepted(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body with log-probabilities asked for, without what the endpoint has refused: some
+        have no log-probabilities, models that think take no temperature and count tokens otherwise.
+        """
+        whole = {**body, "logprobs": True, "top_logprobs": TOP_LOGPROBS}
+        if "logprobs" in self._dropped:
+            del whole["top_logprobs"]
+        if "max_tokens" in self._dropped:
+            whole["max_completion_tokens"] = body["max_tokens"] + THINKING_TOKENS
+        return {name: value for name, value in whole.items() if name not in self._dropped}
 
     async def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes | None]:
         """Status, headers and content; the content is None beyond the allowed size."""
@@ -267,16 +288,6 @@ class EndpointJudge:
         """The start of an endpoint's message, which may repeat the key it was given."""
         text = (content or b"")[:200].decode(errors="replace")
         return text.replace(self._key, "[key]") if self._key else text
-
-
-def _frequencies(read: Sequence[str | Unscored], choices: Sequence[str]) -> Verdict:
-    """The share of each answer among the replies that give one; the first failure if none does."""
-    answers = [answer for answer in read if isinstance(answer, str)]
-    if not answers:
-        return next(answer for answer in read if isinstance(answer, Unscored))
-    shares = {choice: answers.count(choice) / len(answers) for choice in choices}
-    mode: Mode = "samples" if len(read) > 1 else "single"
-    return Distribution(shares, mode, len(answers) / len(read))
 
 
 def _envelope(content: bytes) -> dict[str, Any] | Unscored:

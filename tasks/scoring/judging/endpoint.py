@@ -31,7 +31,7 @@ class Endpoint:
     attempts: int = 8
     backoff: float = 0.5
     patience: float = 10.0
-    repeats: int = 3
+    repeats: int = 5
     max_bytes: int = 1 << 20
     prices: tuple[float, ...] | None = None
     budget: float | None = None
@@ -47,13 +47,18 @@ class Endpoint:
 
 def api_key() -> str | None:
     """The judge's key: from the environment, or the Prefect Secret block that
-    `HEADRACE_JUDGE_SECRET` names. Raises BadInput when that block cannot be read.
+    `HEADRACE_JUDGE_SECRET` names, on the Prefect server that runs use. Raises BadInput when that
+    block cannot be read.
     """
     if found := next((os.environ[name] for name in KEYS if os.environ.get(name)), None):
         return found
     block = os.environ.get(SECRET)
     if not block:
         return None
+    if "PREFECT_API_URL" not in os.environ:
+        from cluster import services
+
+        services.up()
     from prefect.blocks.system import Secret
 
     async def load() -> str:

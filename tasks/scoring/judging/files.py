@@ -1,88 +1,56 @@
-"""Rows judged by several criteria, with the constant-answer baseline and statistics.
+"""Rows of a file judged by one metric.
 
 headrace judge FILE.jsonl --metric geval --criteria correctness --judge-url URL --judge-model M
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cluster.errors import BadInput
+from cluster.files import write_atomically
 from cluster.home import subfolder
 from cluster.settings import nearest
-from tasks.scoring.doubt.statistics import mean_interval
-from tasks.scoring.judge import JudgeSettings
+from tasks.scoring.judging.assessment import Assessment, Scale
 from tasks.scoring.judging.client import EndpointJudge
-from tasks.scoring.judging.criteria import CRITERIA, Criterion, custom
+from tasks.scoring.judging.criteria import Criterion, read_criterion
 from tasks.scoring.judging.endpoint import Endpoint
-from tasks.scoring.judging.geval import evaluation_steps, geval
+from tasks.scoring.judging.geval import Form, Reading, read_stored
 from tasks.scoring.judging.pairwise import comparison, pairwise
 from tasks.scoring.judging.prometheus import Rubric, absolute, relative
-from tasks.scoring.judging.qag import PARTS, qag
+from tasks.scoring.judging.qag import PARTS
 from tasks.scoring.judging.reply_store import ReplyStore
-from tasks.scoring.judging.rows import Row, Score, constant_rows, read_rows
+from tasks.scoring.judging.rows import Row, read_rows
+from tasks.scoring.judging.selfcheck import LOCAL, Tools, selfcheck
 from tasks.scoring.judging.selfcheck import VARIANTS as SELFCHECKS
-from tasks.scoring.judging.selfcheck import selfcheck
-from tasks.scoring.judging.verdicts import Judge
 
 PART_OF_METRIC = {"qag": "coverage", "summary": "min"}
 METRICS = ("geval", *PART_OF_METRIC, "selfcheck", "prometheus", "pairwise")
 VARIANTS = {"selfcheck": SELFCHECKS, "prometheus": ("absolute", "relative")}
 ROW_KEYS = ("id", "score", "spread", "mode", "reason")
-
-
-@dataclass
-class Assessment:
-    """All scores of a run, the constant answer's means, and the evaluation steps used."""
-
-    scores: list[Score] = field(default_factory=list)
-    baselines: dict[str, float | None] = field(default_factory=dict)
-    steps: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def add(self, name: str, scores: Sequence[Score], constant: Sequence[Score]) -> None:
-        """Take in one criterion."""
-        self.scores.extend(scores)
-        self.baselines[name] = summarise(constant)["mean"]
-
-    def by_criterion(self) -> dict[str, list[Score]]:
-        """Scores by `metric_criterion`."""
-        found: dict[str, list[Score]] = {}
-        for score in self.scores:
-            found.setdefault(f"{score.metric}_{score.criterion}", []).append(score)
-        return found
-
-
-def assess(
-    judge: Judge,
-    rows: Sequence[Row],
-    settings: JudgeSettings,
-    progress: Callable[[float, float, str], None] = lambda done, total, unit: None,
-) -> Assessment:
-    """G-Eval by every criterion of the settings and, if they say so, QAG."""
-    found, total = Assessment(), len(settings.criteria) + settings.qag
-    for done, name in enumerate(settings.criteria):
-        _add_geval(found, judge, rows, CRITERIA[name], settings.scale)
-        progress(done + 1, total, "criteria")
-    if settings.qag:
-        _add_qag(found, judge, rows, settings.questions)
-        progress(total, total, "criteria")
-    return found
+DEFAULT_SCALE = (1, 5)
 
 
 @dataclass(frozen=True)
 class Assignment:
     """What `headrace judge` is to do with a file's rows.
 
-    `criterion`: a shipped name, or a criterion in words; `steps`: a file, one step a line;
-    `rubric`: Prometheus's, as JSON; `variant`: SelfCheck's; `encoder` and `layer`: its BERTScore's.
+    `criterion`: a shipped name, a criterion in words, or a YAML file; `steps`: a file, one step a
+    line; `scale`: the criterion's own, or 1-5, where it is None; `explain`: ask for a sentence
+    behind the rating; `reading`: of stored replies; `rubric`: Prometheus's, as JSON; `variant`:
+    SelfCheck's; `encoder` and `layer`: the model folder for its BERTScore or NLI.
     """
 
     metric: str
     criterion: str = "correctness"
     steps: Path | None = None
-    scale: tuple[int, int] = (1, 5)
+    scale: Scale | None = None
+    explain: bool = False
+    reading: Reading = "allowed"
     questions: int = 3
     variant: str = "prompt"
     rubric: Path | None = None
@@ -97,84 +65,99 @@ class Assignment:
         if self.variant not in known and self.variant != "prompt":
             raise BadInput(f"unknown variant '{self.variant}'; {nearest(self.variant, known)}")
 
-    @property
-    def local(self) -> bool:
-        """Whether no judge is needed."""
-        return self.metric == "selfcheck" and self.variant in ("ngram", "bertscore")
+    def needs_judge(self, rows: Sequence[Row]) -> bool:
+        """Whether a judge has to be asked."""
+        local = self.metric == "selfcheck" and self.variant in LOCAL
+        return not local and not (self.metric == "geval" and any(row.replies for row in rows))
 
 
-def judge_file(path: Path, work: Assignment, endpoint: Endpoint | None) -> dict[str, Any]:
-    """Scores of a JSON-lines file by a judge behind an endpoint; resumable.
+def judge_file(
+    path: Path, work: Assignment, endpoint: Endpoint | None, to: Path | None = None
+) -> dict[str, Any]:
+    """Scores of a JSON-lines file by a judge behind an endpoint; resumable. `to` is written with
+    the rows as they were read and their scores beside, for `headrace agree`.
 
-    Returns `scored`, `unscored` {reason: n}, `mean`, 95 % `interval`, `bounds` (the mean were all
-    unscored rows worst or best), `baseline` (the constant answer's mean), `random` (that of ratings
-    drawn evenly), `rows`, `calls` (requests sent), `reused` (replies kept from before), `cost`.
-    Raises BadInput for an unusable file or endpoint.
+    Returns `scored`, `unscored` {reason: n}, `mean`, 95 % `interval` over documents, `bounds` (the
+    mean were all unscored rows worst or best), `baseline` (the constant answer's mean over the
+    first hundred rows), `random` (that of verdicts drawn evenly), `canaries`, `warnings`, `rows`,
+    `steps`, `order` of rating and reason, `calls` (requests sent), `reused` (replies kept from
+    before), `cost`. Raises BadInput for an unusable file or endpoint.
     """
     rows = read_rows(path)
-    if endpoint is None and not work.local:
-        raise BadInput(f"{work.metric} needs a judge: give --judge-url and --judge-model")
     judge = None
-    if endpoint is not None and not work.local:
+    if work.needs_judge(rows):
+        if endpoint is None:
+            raise BadInput(f"{work.metric} needs a judge: give --judge-url and --judge-model")
         judge = EndpointJudge(endpoint, ReplyStore(subfolder("judge") / "replies.sqlite"))
     found, name, scale = WORK[work.metric](judge, rows, work, endpoint)
-    scores = found.by_criterion()[name]
+    scores = found.of(name)
     result = {
-        **summarise(scores, scale),
+        **found.summary(name, scale),
         "unscored": dict(Counter(s.reason for s in scores if s.reason)),
         "baseline": found.baselines.get(name),
-        "random": None if scale is None else sum(scale) / 2,
+        "random": found.random.get(name),
+        "canaries": found.canaries.get(name),
+        "warnings": found.warnings(),
         "rows": _shown_rows(found, name),
         "steps": found.steps,
+        "order": "score, then reason" if work.explain else "score only",
         "calls": judge.calls if judge else 0,
         "reused": judge.reused if judge else 0,
         "cost": judge.cost if judge else 0.0,
     }
-    return result | (comparison(rows, scores) if scores[0].metric == "pairwise" else {})
+    if to:
+        _write(to, path, result["rows"])
+    compares = work.metric == "pairwise" or work.variant == "relative"
+    return result | (comparison(rows, scores) if compares else {})
 
 
-Outcome = tuple[Assessment, str, tuple[int, int] | None]
+Outcome = tuple[Assessment, str, Scale | None]
 
 
 def _geval(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
-    found, chosen = Assessment(), CRITERIA.get(work.criterion) or custom(work.criterion)
-    _add_geval(found, judge, rows, chosen, work.scale, _read_steps(work.steps))
-    return found, f"geval_{chosen.name}", work.scale
+    found, chosen = Assessment(), read_criterion(work.criterion)
+    if work.scale:
+        chosen = Criterion(**{**chosen.model_dump(), "scale": work.scale})
+    scale = chosen.scale or DEFAULT_SCALE
+    form = Form(scale, _read_steps(work.steps), work.explain)
+    name = f"geval_{chosen.name}"
+    if judge is None:
+        found.take(rows, read_stored(chosen, form, rows, work.reading))
+        found.random[name] = sum(scale) / 2
+    else:
+        found.add_geval(judge, rows, chosen, form)
+    return found, name, scale
 
 
 def _qag(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
     found = Assessment()
-    _add_qag(found, judge, rows, work.questions)
+    found.add_qag(judge, rows, work.questions)
     return found, f"qag_{PART_OF_METRIC[work.metric]}", (0, 1)
 
 
 def _selfcheck(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
-    encoder = None
-    if work.variant == "bertscore":
-        from tasks.scoring.learned.embeddings import TextEncoder
-
-        if work.encoder is None:
-            raise BadInput("selfcheck by bertscore needs an encoder: --encoder FOLDER")
-        encoder = TextEncoder(work.encoder, work.layer)
-    scores = selfcheck(judge, rows, work.variant, encoder)
-    scale = None if work.variant == "ngram" else (0, 1)
-    return Assessment(scores), f"selfcheck_{work.variant}", scale
+    found, scale = Assessment(), None if work.variant == "ngram" else (0, 1)
+    tools = Tools.of(judge, work.variant, work.encoder, work.layer)
+    scorer = partial(selfcheck, tools, work.variant)
+    found.add(rows, scorer, scale, best="yes" if judge else None, low_is_good=True)
+    return found, f"selfcheck_{work.variant}", scale
 
 
 def _prometheus(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
-    chosen = CRITERIA.get(work.criterion) or custom(work.criterion)
-    rubric = Rubric.read(work.rubric) if work.rubric else Rubric.of(chosen)
-    if work.variant == "relative":
-        return Assessment(relative(judge, rows, rubric)), "prometheus_relative", (0, 1)
     found = Assessment()
-    constant = absolute(judge, constant_rows(rows), rubric, endpoint.samples)
-    found.add("prometheus_absolute", absolute(judge, rows, rubric, endpoint.samples), constant)
+    rubric = Rubric.read(work.rubric) if work.rubric else Rubric.of(read_criterion(work.criterion))
+    if work.variant == "relative":
+        found.add(rows, partial(relative, judge, rubric), (0, 1), best="A")
+        return found, "prometheus_relative", (0, 1)
+    scorer = partial(absolute, judge, rubric, samples=endpoint.samples)
+    found.add(rows, scorer, (1, 5), best="5")
     return found, "prometheus_absolute", (1, 5)
 
 
 def _pairwise(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
-    chosen = CRITERIA.get(work.criterion) or custom(work.criterion)
-    return Assessment(pairwise(judge, rows, chosen)), f"pairwise_{chosen.name}", (0, 1)
+    found, chosen = Assessment(), read_criterion(work.criterion)
+    found.add(rows, partial(pairwise, judge, chosen), (0, 1), best="a")
+    return found, f"pairwise_{chosen.name}", (0, 1)
 
 
 WORK: dict[str, Callable[[Any, Sequence[Row], Assignment, Any], Outcome]] = {
@@ -187,60 +170,23 @@ WORK: dict[str, Callable[[Any, Sequence[Row], Assignment, Any], Outcome]] = {
 }
 
 
-def summarise(scores: Sequence[Score], scale: tuple[int, int] | None = None) -> dict[str, Any]:
-    """`scored`, `mean`, `interval`, mean `spread`, and `bounds` where the scale is given. Means are
-    over the scored rows; None where there are none.
-    """
-    values = [s.score for s in scores if s.score is not None]
-    spreads = [s.spread for s in scores if s.spread is not None]
-    summary: dict[str, Any] = {
-        "scored": len(values),
-        "mean": sum(values) / len(values) if values else None,
-        "interval": list(mean_interval(values)) if values else None,
-        "spread": sum(spreads) / len(spreads) if spreads else None,
-    }
-    if scale:
-        missing = len(scores) - len(values)
-        summary["bounds"] = [(sum(values) + missing * end) / len(scores) for end in scale]
-    return summary
-
-
-def _add_geval(
-    found: Assessment,
-    judge: Judge,
-    rows: Sequence[Row],
-    criterion: Criterion,
-    scale: tuple[int, int],
-    given: tuple[str, ...] = (),
-) -> None:
-    steps, source = (given, "file") if given else evaluation_steps(judge, criterion, scale)
-    found.steps[criterion.name] = {"source": source, "steps": list(steps)}
-    scores = geval(judge, rows, criterion, scale, steps)
-    constant = geval(judge, constant_rows(rows), criterion, scale, steps)
-    found.add(f"geval_{criterion.name}", scores, constant)
-
-
-def _add_qag(found: Assessment, judge: Judge, rows: Sequence[Row], questions: int) -> None:
-    scores = qag(judge, rows, questions)
-    constant = qag(judge, constant_rows(rows), questions)
-    for part in PARTS:
-        found.add(f"qag_{part}", [s[part] for s in scores], [s[part] for s in constant])
-    source = "generated" if judge.writes else "fixed pattern over sentences and names"
-    found.steps["qag"] = {"source": source, "questions": questions}
-
-
 def _shown_rows(found: Assessment, name: str) -> list[dict[str, Any]]:
     """The rows of one score; those of QAG with all its parts."""
-    by_criterion = found.by_criterion()
     shown = [
         {k: v for k, v in vars(score).items() if v is not None or k in ROW_KEYS}
-        for score in by_criterion[name]
+        for score in found.of(name)
     ]
     if name.startswith("qag_"):
         for part in PARTS:
-            for row, score in zip(shown, by_criterion[f"qag_{part}"], strict=True):
+            for row, score in zip(shown, found.of(f"qag_{part}"), strict=True):
                 row[part] = score.score
     return shown
+
+
+def _write(to: Path, path: Path, shown: Sequence[dict[str, Any]]) -> None:
+    lines = filter(str.strip, path.read_text(encoding="utf-8").split("\n"))
+    rows = (json.loads(line) | scored for line, scored in zip(lines, shown, strict=True))
+    write_atomically(to, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _read_steps(path: Path | None) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tasks.scoring.doubt.statistics import mean_interval
 from tasks.scoring.judging.criteria import Criterion
 from tasks.scoring.judging.prometheus import NO_OTHER
 from tasks.scoring.judging.rows import Row, Score
@@ -19,7 +20,7 @@ CHOICES = ("a", "b", "tie")
 ITERATIONS = 500
 
 
-def pairwise(judge: Judge, rows: Sequence[Row], criterion: Criterion) -> list[Score]:
+def pairwise(judge: Judge, criterion: Criterion, rows: Sequence[Row]) -> list[Score]:
     """Per row how probably the prediction is better than `other`, a tie counting half, 0-1.
 
     `parts` are the values in either order. A row without `other` is unscored as `no_other`.
@@ -35,7 +36,8 @@ def pairwise(judge: Judge, rows: Sequence[Row], criterion: Criterion) -> list[Sc
 
 def comparison(rows: Sequence[Row], scores: Sequence[Score]) -> dict[str, Any]:
     """What the comparisons come to: `flips`, the share of scored rows whose better answer turns
-    with the order; `first`, how often the first place won; `ranking` where rows name systems.
+    with the order; `first`, how often the first place won, with its 95 % `first_interval` (a fair
+    judge's holds .5); `ranking` where rows name systems.
     """
     both = [s.parts for s in scores if s.parts]
     forth_back = [(f, b) for f, b in both if f is not None and b is not None]
@@ -43,7 +45,9 @@ def comparison(rows: Sequence[Row], scores: Sequence[Score]) -> dict[str, Any]:
     result: dict[str, Any] = {"pairs": len(forth_back)}
     if forth_back:
         result["flips"] = flips / len(forth_back)
-        result["first"] = sum(f + 1 - b for f, b in forth_back) / (2 * len(forth_back))
+        first = [(f + 1 - b) / 2 for f, b in forth_back]
+        result["first"] = sum(first) / len(first)
+        result["first_interval"] = list(mean_interval(first))
     games = [
         (row.system, row.other_system, score.score)
         for row, score in zip(rows, scores, strict=True)

@@ -56,7 +56,7 @@ class Rubric:
             raise BadInput(f"rubric {path} has no {missing}") from missing
 
 
-def absolute(judge: Judge, rows: Sequence[Row], rubric: Rubric, samples: int = 1) -> list[Score]:
+def absolute(judge: Judge, rubric: Rubric, rows: Sequence[Row], samples: int = 1) -> list[Score]:
     """Per row the mean of `samples` ratings, 1-5."""
     prompts = [_absolute_prompt(row, rubric) for row in rows]
     ratings = [_results(judge, prompts, "12345", i * (REPEATS + 1)) for i in range(samples)]
@@ -65,7 +65,7 @@ def absolute(judge: Judge, rows: Sequence[Row], rubric: Rubric, samples: int = 1
     ]
 
 
-def relative(judge: Judge, rows: Sequence[Row], rubric: Rubric) -> list[Score]:
+def relative(judge: Judge, rubric: Rubric, rows: Sequence[Row]) -> list[Score]:
     """Per row 1 where the prediction is better than `other`, 0 where worse, .5 where the verdict
     turns with the order; `parts` are the verdicts in either order. A row without `other` is
     unscored.
@@ -109,9 +109,18 @@ def _rating(row: Row, results: Sequence[str | Unscored], samples: int) -> Score:
         failure = next(r for r in results if isinstance(r, Unscored))
         return Score.missing(row, "prometheus", "absolute", failure)
     mean = sum(values) / len(values)
-    spread = (sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5
-    mode = "samples" if samples > 1 else "single"
-    return Score(row.id, "prometheus", "absolute", mean, spread if samples > 1 else None, mode)
+    if samples == 1:
+        return Score(row.id, "prometheus", "absolute", mean, mode="single")
+    return Score(
+        row.id,
+        "prometheus",
+        "absolute",
+        mean,
+        spread=(sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5,
+        mode="samples",
+        mass=len(values) / samples,
+        ratings=tuple(values),
+    )
 
 
 def _preference(row: Row, forth: str | Unscored, back: str | Unscored) -> Score:

@@ -3,8 +3,8 @@
 A reply counts only when it is an allowed answer: alone, behind a label ("Score: 4"), on its own
 first line, before a remark ("2. Somewhat"), on a labelled line below an analysis, or as the one
 `score` or `answer` of one JSON object, fenced or not. Where whole numbers were asked for, the whole
-part of a rating between them counts ("2.5"), as in published evaluations (Chiang and Lee 2023).
-Everything else is unscored with the reason why.
+part of a number between them counts ("2.5": 2), as in the code of Chiang and Lee (2023).
+Everything else is unscored with the reason why. `read_published` is that code's own rule.
 """
 
 import json
@@ -14,15 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.scoring.judging.verdicts import Unscored
+from tasks.scoring.judging.verdicts import Distribution, Mode, Unscored, Verdict
 
 Alternatives = Sequence[tuple[str, float]]
 
-FENCE = re.compile(r"\A```\w*\s*(.*?)\s*```\Z", re.DOTALL)
+FENCE = re.compile(r"\A\s*```\w*\s*(.*?)\s*```\s*\Z", re.DOTALL)
 JSON_FIELD = re.compile(r'"(?:score|answer)"\s*:\s*"?')
-LABEL = re.compile(r"\s*(?:[-*]\s+)?\**(?:\w[\w ]{0,30}:)?[*\s]*")
+BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu])')
+LABEL = re.compile(r"\s*(?:[-*]\s+)?\**(?:\w[\w ]{0,30}(?:\([^)\n]{,20}\))?:)?[*\s]*")
 RATING = re.compile(
-    r"^\W*\w[\w ]{0,30}\W{0,4}:[*\s]*(-?\d+(?:\.\d+)?)(?![\d/])(?! out of)[^\d\n]*$", re.MULTILINE
+    r"^\W*\w[\w ]{0,30}(?:\([^)\n]{,20}\))?\W{0,4}:[*\s]*"
+    r"(-?\d+(?:\.\d+)?(?:\s*/\s*\d+|\s+out of \d+)?)(?![\d/])[^\d\n]*$",
+    re.MULTILINE,
 )
 REMARK = re.compile(r"(\d+)(?:\.(?!\d)|\)|:|,| [-–(]).+")
 FRACTION = re.compile(r"(-?\d+(?:\.\d+)?)\s*(?:/|out of)\s*(\d+)")
@@ -47,18 +50,8 @@ class Reply:
 
 def read_choice(reply: Reply, choices: Sequence[str]) -> str | Unscored:
     """The allowed answer a reply gives."""
-    content = reply.content.strip()
-    if not content:
-        return Unscored("no_answer", "the reply is empty")
-    fenced = FENCE.match(content)
-    body = fenced.group(1) if fenced else content
-    value = _json_answer(body) if "{" in body else _first_line(body)
-    if isinstance(value, Unscored):
-        return value
-    found: str | Unscored | None = _match(value, choices)
-    if not found and "{" not in body and not REFUSAL.search(body):
-        found = _labelled(body, choices)
-    return found or _reason(value, content, reply.finish_reason)
+    found = _find(reply.content, choices, reply.finish_reason)
+    return found if isinstance(found, Unscored) else found[0]
 
 
 def read_probabilities(
@@ -70,18 +63,36 @@ def read_probabilities(
     with the alternatives at every step of it. None where the reply has no log-probabilities or
     its answer cannot be found among its tokens.
     """
-    chosen = read_choice(reply, choices)
-    if isinstance(chosen, Unscored) or not reply.tokens:
+    found = _find("".join(token for token, _ in reply.tokens), choices)
+    if isinstance(found, Unscored):
         return None
-    start = _answer_token(reply)
-    if start is None:
-        return None
+    chosen, start = found
     mass = dict.fromkeys(choices, 0.0)
-    _spread(reply.tokens[start:], "", 1.0, mass)
+    _spread(reply.tokens[_token_at(reply, start) :], "", 1.0, mass)
     total = sum(mass.values())
     if mass[chosen] <= 0 or not math.isfinite(total):
         return None
     return {choice: p / total for choice, p in mass.items()}, min(total, 1.0)
+
+
+def read_published(text: str) -> float:
+    """A reply as the code of Chiang and Lee (2023) reads it: the first digit behind the last
+    "rating:", the words "1-3" aside; 0 without any. It takes digits off the scale, and what says
+    nothing for a 0: this is for repeating their tables.
+    """
+    digit = re.search(r"\d", text.lower().replace("1-3", " ").rpartition("rating:")[2])
+    return float(digit[0]) if digit else 0.0
+
+
+def frequencies(read: Sequence[str | Unscored], choices: Sequence[str]) -> Verdict:
+    """The share of each answer among the replies that give one; the first failure if none does."""
+    answers = tuple(answer for answer in read if isinstance(answer, str))
+    if not answers:
+        return next(answer for answer in read if isinstance(answer, Unscored))
+    shares = {choice: answers.count(choice) / len(answers) for choice in choices}
+    several = len(read) > 1
+    mode: Mode = "samples" if several else "single"
+    return Distribution(shares, mode, len(answers) / len(read), answers if several else ())
 
 
 def _spread(
@@ -109,61 +120,92 @@ def _spread(
             mass[before] += p  # the answer ended before this token
 
 
-def _answer_token(reply: Reply) -> int | None:
-    """The token in which the answer starts, wherever else in the reply the same text stands."""
-    text = "".join(token for token, _ in reply.tokens)
-    lead = len(text) - len(text.lstrip())
-    field = JSON_FIELD.search(text)
-    label = LABEL.match(text, lead)
-    begin = field.end() if field else label.end() if label else lead
+def _token_at(reply: Reply, start: int) -> int:
+    """The token in which the character at `start` stands."""
     end = 0
     for place, (token, _) in enumerate(reply.tokens):
         end += len(token)
-        if end > begin and text[begin:end].strip():
+        if end > start:
             return place
-    return None
+    return len(reply.tokens)
 
 
-def _json_answer(body: str) -> str | Unscored:
-    """The one `score` or `answer` of the one JSON object in a text."""
-    decoder = json.JSONDecoder(parse_constant=lambda name: name)
+def _find(
+    content: str, choices: Sequence[str], finish_reason: str = "stop"
+) -> tuple[str, int] | Unscored:
+    """The answer and where its text starts."""
+    fenced = FENCE.match(content)
+    body = (fenced[1] if fenced else content).strip()
+    if not body:
+        return Unscored("no_answer", "the reply is empty")
+    found = _read(body, choices, finish_reason)
+    return found if isinstance(found, Unscored) else (found[0], content.index(body) + found[1])
+
+
+def _read(body: str, choices: Sequence[str], finish_reason: str) -> tuple[str, int] | Unscored:
+    """A JSON object if the text starts as one; else the first line, and only if that is no answer
+    what stands below: a remark behind a bare number can quote any verdict without giving it.
+    """
+    value, start = _first_line(body)
+    if not body.startswith("{"):
+        if answer := _match(value, choices):
+            others = _labelled(body, choices) if start else None  # a bare number needs no label
+            return others if isinstance(others, Unscored) else (answer, start)
+        if not JSON_FIELD.search(body):
+            found = _labelled(body, choices)
+            return found or _reason(value, body, finish_reason)
+    stated = _json_answer(body)
+    if isinstance(stated, Unscored):
+        return stated
+    answer = _match(stated[0], choices)
+    return (answer, stated[1]) if answer else _reason(stated[0], body, finish_reason)
+
+
+def _json_answer(body: str) -> tuple[str, int] | Unscored:
+    """The one `score` or `answer` of the one JSON object in a text, and where it starts."""
+    decoder = json.JSONDecoder(parse_constant=str, strict=False)
+    text = BAD_ESCAPE.sub(r"\\\\", body)  # a common slip of models: "\d" for "\\d"
     found: list[Any] = []
-    at = body.find("{")
+    at = text.find("{")
     while at >= 0:
         try:
-            value, end = decoder.raw_decode(body, at)
+            value, end = decoder.raw_decode(text, at)
         except ValueError:
             return Unscored("unparsable", f"broken JSON: {body[:80]!r}")
         found.append(value)
-        at = body.find("{", end)
+        at = text.find("{", end)
     if len(found) > 1:
         return Unscored("ambiguous", f"{len(found)} JSON objects: {body[:80]!r}")
     answers = [found[0][key] for key in ("score", "answer") if key in found[0]]
     if len(answers) != 1 or isinstance(answers[0], bool | dict | list):
         return Unscored("unparsable", f"no single score in {body[:80]!r}")
-    return "null" if answers[0] is None else str(answers[0])
+    field = JSON_FIELD.search(body)
+    return "null" if answers[0] is None else str(answers[0]), field.end() if field else 0
 
 
-def _first_line(body: str) -> str:
+def _first_line(body: str) -> tuple[str, int]:
     line = body.split("\n", 1)[0]
     if remark := REMARK.fullmatch(line):
-        return remark[1]
-    bare = _bare(line[_label_end(line) :])
+        return remark[1], 0
+    label_end = _label_end(line)
+    bare = _bare(line[label_end:])
     remark = REMARK.fullmatch(bare)
-    return remark[1] if remark else bare
+    return remark[1] if remark else bare, line.index(bare, label_end)
 
 
-def _labelled(body: str, choices: Sequence[str]) -> str | Unscored | None:
-    """The answer behind a label on a line of its own, or the only number, at the end; two different
-    ones are ambiguous.
+def _labelled(body: str, choices: Sequence[str]) -> tuple[str, int] | Unscored | None:
+    """The answer behind a label on a line of its own or, but for a refusal, the only number, at the
+    end; two different ones are ambiguous.
     """
-    numbers = NUMBER.findall(body)
-    only = numbers if len(numbers) == 1 and LAST.search(body) else []
-    values = RATING.findall(body) or only
-    answers = {answer for value in values if (answer := _match(value, choices))}
+    values = list(RATING.finditer(body))
+    if not values and not REFUSAL.search(body):
+        numbers = list(NUMBER.finditer(body))
+        values = numbers if len(numbers) == 1 and LAST.search(body) else []
+    group = RATING.groups if values and values[0].re is RATING else 0
+    answers = {a: m.start(group) for m in values if (a := _match(m[group], choices))}
     if len(answers) > 1:
         return Unscored("ambiguous", f"{sorted(answers)} in {body[-80:]!r}")
-    return answers.pop() if answers else None
+    return next(iter(answers.items()), None)
 
 
 def _bare(text: str) -> str:
@@ -194,7 +236,7 @@ def _numerator(text: str, choices: Sequence[str]) -> str:
 
 
 def _whole_part(text: str, choices: Sequence[str]) -> str | None:
-    """Of a number between the lowest and highest of whole numbers, the whole part."""
+    """Of a number between the lowest and the highest of whole numbers, the whole part."""
     if not NUMBER.fullmatch(text) or not all(choice.isdigit() for choice in choices):
         return None
     within = float(choices[0]) <= float(text) <= float(choices[-1])

@@ -10,7 +10,9 @@ from cluster.errors import BadInput
 from tasks.scoring.judging.verdicts import Unscored
 
 CONSTANT_ANSWER = "I do not know."
-TEXTS = ("reference", "context", "other", "system", "other_system")
+CONSTANT_ROWS = 100
+LISTS = ("samples", "replies")
+TEXTS = ("reference", "context", "other", "document", "system", "other_system")
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,14 @@ class Row:
     context: str | None = None
     other: str | None = None
     """Another system's answer to the same input, for comparisons."""
+    document: str | None = None
+    """What rows about the same text share: they are no independent ones."""
     system: str | None = None
     other_system: str | None = None
     samples: tuple[str, ...] = ()
     """Further answers drawn from the same system, for SelfCheck."""
+    replies: tuple[str, ...] = ()
+    """A judge's replies from elsewhere, to be read as they are."""
 
     def material(self, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
         """(label, text) of those of the named fields that the row has; an empty answer is one."""
@@ -38,7 +44,8 @@ class Row:
 @dataclass(frozen=True)
 class Score:
     """One score of one row; `score` is None where `reason` says why. `spread` is the standard
-    deviation of the judge's distribution, None where one reply is all there is.
+    deviation of the judge's distribution, None where one reply is all there is; `mass` how much of
+    it, or which share of the replies, was an allowed answer.
     """
 
     id: str
@@ -51,6 +58,10 @@ class Score:
     distribution: dict[str, float] | None = None
     parts: tuple[float | None, ...] | None = None
     """The scores it is made of, where it is of several: a sentence's each, say."""
+    mass: float | None = None
+    ratings: tuple[float, ...] | None = None
+    """What each of several replies said."""
+    explanation: str | None = None
 
     @classmethod
     def missing(cls, row: Row, metric: str, criterion: str, why: Unscored) -> "Score":
@@ -59,13 +70,15 @@ class Score:
 
 
 def constant_rows(rows: Sequence[Row]) -> list[Row]:
-    """The same rows, all answered with one answer that says nothing."""
-    return [replace(row, prediction=CONSTANT_ANSWER) for row in rows]
+    """The first rows, all answered with one answer that says nothing."""
+    return [replace(row, prediction=CONSTANT_ANSWER) for row in rows[:CONSTANT_ROWS]]
 
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a JSON-lines file: `id`, `input`, `prediction`, optional `reference`, `context`,
-    `other` (another system's answer), `system`, `other_system`, `samples` (a list of texts).
+    `other` (another system's answer), `document` (rows that share one are drawn together),
+    `system`, `other_system`, and lists of texts `samples` (more answers of the same system) and
+    `replies` (of a judge, to be read as they are).
 
     A missing id becomes the line number. Raises BadInput naming the line.
     """
@@ -94,9 +107,13 @@ def _row(path: Path, number: int, line: str) -> Row:
     for name in TEXTS:
         if not isinstance(fields.get(name), str | None):
             raise BadInput(f"{path}, line {number}: '{name}' is {fields[name]!r}, expected text")
-    samples = fields.get("samples", [])
-    if not isinstance(samples, list) or not all(isinstance(text, str) for text in samples):
-        raise BadInput(f"{path}, line {number}: 'samples' is {samples!r}, expected a list of texts")
-    optional = {name: fields.get(name) for name in TEXTS}
+    for name in LISTS:
+        texts = fields.get(name, [])
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise BadInput(
+                f"{path}, line {number}: '{name}' is {texts!r}, expected a list of texts"
+            )
+    optional: dict[str, Any] = {name: fields.get(name) for name in TEXTS}
+    optional |= {name: tuple(fields.get(name, [])) for name in LISTS}
     name = str(fields.get("id", number))
-    return Row(name, fields["input"], fields["prediction"], samples=tuple(samples), **optional)
+    return Row(name, fields["input"], fields["prediction"], **optional)

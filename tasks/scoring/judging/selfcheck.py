@@ -4,7 +4,7 @@ Each sentence of a prediction is held against further answers (`samples`) drawn 
 system. Scores are 0-1, higher is more likely made up (the n-gram's are in nats, without a bound):
 
     prompt     a judge is asked whether a sample supports the sentence: yes 0, no 1, neither .5
-    nli        the probability a judge gives to "contradiction" rather than "entailment"
+    nli        the probability of a contradiction by a local classifier (`judging.nli`)
     bertscore  1 - the F-measure with the most similar sentence of a sample
     ngram      -log p of the sentence's words under a model of the prediction and its samples
 
@@ -17,8 +17,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cluster.errors import BadInput
 from tasks.scoring.judging.rows import Row, Score
 from tasks.scoring.judging.verdicts import (
     NO_REPLY,
@@ -30,41 +33,64 @@ from tasks.scoring.judging.verdicts import (
 )
 
 if TYPE_CHECKING:
+    from tasks.scoring.judging.nli import Contradiction
     from tasks.scoring.learned.embeddings import TextEncoder
 
 VARIANTS = ("prompt", "nli", "bertscore", "ngram")
+LOCAL = ("nli", "bertscore", "ngram")
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])|\n+")
 WORD = re.compile(r"\w+|[^\w\s]")
 NEITHER = 0.5
 SHORTEST = 3  # words; a sample's shorter sentences are not compared with
 
 
-def selfcheck(
-    judge: Judge | None, rows: Sequence[Row], variant: str, encoder: "TextEncoder | None" = None
-) -> list[Score]:
+@dataclass(frozen=True)
+class Tools:
+    """What a variant works with: `prompt` a judge, `nli` a classifier, `bertscore` an encoder."""
+
+    judge: Judge | None = None
+    classifier: "Contradiction | None" = None
+    encoder: "TextEncoder | None" = None
+
+    @classmethod
+    def of(
+        cls, judge: Judge | None, variant: str, folder: Path | None, layer: int | None
+    ) -> "Tools":
+        """The tools of a variant, read from a model folder. Raises BadInput without one."""
+        if variant == "nli":
+            from tasks.scoring.judging.nli import Contradiction
+
+            return cls(classifier=Contradiction(folder))
+        if variant == "bertscore":
+            from tasks.scoring.learned.embeddings import TextEncoder
+
+            if folder is None:
+                raise BadInput("selfcheck by bertscore needs an encoder: --encoder FOLDER")
+            return cls(encoder=TextEncoder(folder, layer))
+        return cls(judge)
+
+
+def selfcheck(tools: Tools, variant: str, rows: Sequence[Row]) -> list[Score]:
     """One score per row, with those of its sentences in `parts`; None there without any reply.
 
-    A row without samples is unscored as `no_samples`. `bertscore` needs the encoder, `prompt` and
-    `nli` the judge.
+    A row without samples is unscored as `no_samples`.
     """
     if variant == "ngram":
         return [_of_parts(row, variant, ngram_scores(row)) for row in rows]
     if variant == "bertscore":
-        assert encoder is not None
-        return [_of_parts(row, variant, bertscore_scores(row, encoder)) for row in rows]
-    assert judge is not None
-    ask, read = (_support, support) if variant == "prompt" else (_relation, contradiction)
+        assert tools.encoder is not None
+        return [_of_parts(row, variant, bertscore_scores(row, tools.encoder)) for row in rows]
+    split = [sentences(row.prediction) for row in rows]
     cells = [
         (i, j, sample)
         for i, row in enumerate(rows)
-        for j in range(len(sentences(row.prediction)))
+        for j in range(len(split[i]))
         for sample in row.samples
     ]
-    split = [sentences(row.prediction) for row in rows]
-    verdicts = judge.distributions([ask(split[i][j], sample) for i, j, sample in cells])
+    values = _pairwise_values(tools, [(split[i][j], sample) for i, j, sample in cells])
     found: dict[tuple[int, int], list[float | None]] = {}
-    for (i, j, _), verdict in zip(cells, verdicts, strict=True):
-        found.setdefault((i, j), []).append(read(verdict))
+    for (i, j, _), value in zip(cells, values, strict=True):
+        found.setdefault((i, j), []).append(value)
     return [
         _of_parts(row, variant, [mean(found.get((i, j), ())) for j in range(len(split[i]))])
         for i, row in enumerate(rows)
@@ -89,11 +115,6 @@ def read_support(reply: str) -> float:
     """The same of a reply's text: its first word, whole."""
     first = re.match(r"\W*(yes|no)\b", reply, re.IGNORECASE)
     return NEITHER if first is None else float(first[1].lower() == "no")
-
-
-def contradiction(verdict: Verdict) -> float | None:
-    """The probability of a contradiction; None where the judge did not answer."""
-    return verdict.probabilities["contradiction"] if isinstance(verdict, Distribution) else None
 
 
 def ngram_scores(row: Row, n: int = 1, most: bool = False) -> list[float | None]:
@@ -135,16 +156,18 @@ def _ngrams(text: str, n: int) -> list[tuple[str, ...]]:
     return [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
 
 
+def _pairwise_values(tools: Tools, pairs: Sequence[tuple[str, str]]) -> Sequence[float | None]:
+    """Of each (sentence, sample) how far the sample is against the sentence."""
+    if tools.classifier:
+        return tools.classifier.probabilities(pairs)
+    assert tools.judge is not None
+    return [support(v) for v in tools.judge.distributions([_support(*pair) for pair in pairs])]
+
+
 def _support(sentence: str, sample: str) -> Question:
     task = "Is the sentence supported by the context? Answer yes or no."
     material = (("context", " ".join(sample.split())), ("sentence", sentence))
     return Question(task, task, material, "Answer:", ("yes", "no"))
-
-
-def _relation(sentence: str, sample: str) -> Question:
-    task = "Does the text entail the sentence or contradict it? Answer entailment or contradiction."
-    material = (("text", sample), ("sentence", sentence))
-    return Question(task, task, material, "Answer:", ("entailment", "contradiction"))
 
 
 def _of_parts(row: Row, variant: str, parts: Sequence[float | None]) -> Score:
@@ -155,7 +178,7 @@ def _of_parts(row: Row, variant: str, parts: Sequence[float | None]) -> Score:
     reason = None if value is not None else "no_sentences" if not parts else "no_replies"
     known = [part for part in parts if part is not None]
     spread = _deviation(known) if len(known) > 1 else None
-    mode = "local" if variant in ("ngram", "bertscore") else "judge"
+    mode = "local" if variant in LOCAL else "judge"
     return Score(row.id, "selfcheck", variant, value, spread, mode, reason, parts=tuple(parts))
 
 

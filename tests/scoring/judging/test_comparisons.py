@@ -26,40 +26,40 @@ def test_the_result_is_read_at_the_very_end() -> None:
 def test_a_reference_is_shown_where_there_is_one(scripted_judge: Any) -> None:
     prompts: list[str] = []
     judge = scripted_judge(lambda q: "1", write=lambda p: prompts.append(p) or "Good. [RESULT] 4")
-    (score,) = absolute(judge, [ROW], RUBRIC)
+    (score,) = absolute(judge, RUBRIC, [ROW])
     assert score.score == 4
     assert "###Reference Answer (Score 5):" in prompts[0] and "Score 5: " in prompts[0]
-    absolute(judge, [Row("r", "2 + 2?", "four")], RUBRIC)
+    absolute(judge, RUBRIC, [Row("r", "2 + 2?", "four")])
     assert "Reference" not in prompts[1]
 
 
 def test_a_feedback_without_a_result_is_asked_for_again(scripted_judge: Any) -> None:
     replies = iter(["I cannot say.", "Fine. [RESULT] 2"])
-    (score,) = absolute(scripted_judge(lambda q: "1", write=lambda p: next(replies)), [ROW], RUBRIC)
+    (score,) = absolute(scripted_judge(lambda q: "1", write=lambda p: next(replies)), RUBRIC, [ROW])
     assert score.score == 2
-    (lost,) = absolute(scripted_judge(lambda q: "1", write=lambda p: "Hm."), [ROW], RUBRIC)
+    (lost,) = absolute(scripted_judge(lambda q: "1", write=lambda p: "Hm."), RUBRIC, [ROW])
     assert (lost.score, lost.reason) == (None, "unparsable")
 
 
 def test_a_judge_that_prefers_a_place_prefers_no_answer(scripted_judge: Any) -> None:
-    (place,) = relative(scripted_judge(lambda q: "", write=lambda p: "[RESULT] A"), [ROW], RUBRIC)
+    (place,) = relative(scripted_judge(lambda q: "", write=lambda p: "[RESULT] A"), RUBRIC, [ROW])
     assert (place.score, place.parts) == (0.5, (1.0, 0.0))
 
     def honest(prompt: str) -> str:
         return "[RESULT] A" if prompt.index("four") < prompt.index("five") else "[RESULT] B"
 
-    (right,) = relative(scripted_judge(lambda q: "", write=honest), [ROW], RUBRIC)
+    (right,) = relative(scripted_judge(lambda q: "", write=honest), RUBRIC, [ROW])
     assert (right.score, right.parts) == (1.0, (1.0, 1.0))
 
 
 def test_pairs_are_asked_in_both_orders(scripted_judge: Any) -> None:
     rows = [ROW, Row("alone", "?", "four")]
-    scores = pairwise(scripted_judge(lambda q: "a"), rows, CRITERIA["correctness"])
+    scores = pairwise(scripted_judge(lambda q: "a"), CRITERIA["correctness"], rows)
     assert [(s.score, s.reason) for s in scores] == [(0.5, None), (None, "no_other")]
     about = comparison(rows, scores)
     assert (about["flips"], about["first"]) == (1.0, 1.0)
     better = scripted_judge(lambda q: "a" if dict(q.material)["answer a"] == "four" else "b")
-    scores = pairwise(better, rows, CRITERIA["correctness"])
+    scores = pairwise(better, CRITERIA["correctness"], rows)
     about = comparison(rows, scores)
     assert (scores[0].score, about["flips"], about["first"]) == (1.0, 0.0, 0.5)
     assert list(about["ranking"]) == ["x", "y"]

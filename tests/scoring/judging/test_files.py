@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import BadInput
+from tasks.scoring.judging.canaries import ATTACKS
 from tasks.scoring.judging.endpoint import Endpoint
 from tasks.scoring.judging.files import Assignment
 from tasks.scoring.judging.files import judge_file as judge_rows
@@ -60,10 +61,10 @@ def test_failures_are_unscored_and_the_mean_is_of_the_rest(
         ("lost", None, None, "http_404"),
     ]
     assert result["rows"][0]["spread"] is None
-    assert result["steps"]["correctness"] == {
-        "source": "generated",
-        "steps": ["Read it.", "Rate it."],
-    }
+    steps = result["steps"]["correctness"]
+    assert (steps["source"], steps["steps"]) == ("generated", ("Read it.", "Rate it."))
+    assert (result["random"], result["order"], result["warnings"]) == (3, "score only", [])
+    assert result["canaries"]["fooled"] == []
     assert result["cost"] is None
 
 
@@ -72,8 +73,8 @@ def test_a_second_run_asks_only_what_failed(
 ) -> None:
     endpoint.script = script_for(completion, scripted)
     first = judge_file(rows, metric="geval", url=endpoint.url, model="m")
-    # Steps, two good replies, a failing one, and the constant answer, the same for every row.
-    assert (first["calls"], first["reused"]) == (5, 0)
+    # Steps, two good replies, a failing one, the constant answer, the same for every row, canaries.
+    assert (first["calls"], first["reused"]) == (5 + len(ATTACKS), 0)
     second = judge_file(rows, metric="geval", url=endpoint.url, model="m")
     assert second["calls"] == 1
     assert second["mean"] == first["mean"]
@@ -123,7 +124,7 @@ def test_steps_from_a_file_and_a_criterion_in_words(
         scale=(0, 10),
     )
     assert result["mean"] == 4.0
-    assert result["steps"]["custom"]["source"] == "file"
+    assert result["steps"]["is_it_polite"]["source"] == "file"
     assert "1. Look at the tone." in endpoint.bodies[0]["messages"][0]["content"]
     assert "Is it polite?" in endpoint.bodies[0]["messages"][0]["content"]
 

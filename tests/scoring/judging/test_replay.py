@@ -18,13 +18,14 @@ import pytest
 from tasks.scoring.doubt.agreement import agree
 from tasks.scoring.judging.client import EndpointJudge
 from tasks.scoring.judging.endpoint import Endpoint
+from tasks.scoring.judging.replies import Reply, read_choice
 from tasks.scoring.judging.reply_store import ReplyStore
 from tasks.scoring.judging.verdicts import Distribution, Question, moments
 
 SCALE = ("1", "2", "3")
 FAULTS = (
-    "429", "500", "cut", "html", "two objects", "8/10", "11", "-1", "NaN", "null", "refusal",
-    "an hour", "drip",
+    "429", "an hour", "500", "503", "cut", "cut short", "empty", "html", "prose", "two objects",
+    "8/10", "11", "-1", "NaN", "null", "refusal", "drip", "hang",
 )  # fmt: skip
 
 
@@ -52,22 +53,29 @@ class Replay:
         item = next(name for name in self.replies if name in prompt)
         self.asked[item] += 1
         if self.faults and self.asked[item] == 1:
-            return self.fault(FAULTS[list(self.replies).index(item) % len(FAULTS)])
+            return self.fault(FAULTS[list(self.replies).index(item) % len(FAULTS)], item)
         return self.completion(self.replies[item])
 
-    def fault(self, name: str) -> Any:
-        whole = self.completion("3").body
+    def fault(self, name: str, item: str) -> Any:
+        reply = self.replies[item]
+        whole = self.completion(reply).body
+        rating = read_choice(Reply(reply), SCALE)
         responses = {
             "429": self.scripted(429, b"", {"Retry-After": "0"}),
             "an hour": self.scripted(429, b"", {"Retry-After": "3600"}),
             "500": self.scripted(500, b"oops"),
+            "503": self.scripted(503, b"<html>busy</html>", {"Retry-After": "0"}),
             "cut": self.scripted(200, whole[: len(whole) // 2]),
+            "cut short": self.scripted(200, whole[:-9], missing=9),
+            "empty": self.scripted(200, b""),
             "html": self.scripted(200, b"<html>Just a moment...</html>"),
-            "drip": self.scripted(200, whole, drip_seconds=0.001),
+            "prose": self.completion(f'Sure! {{"score": {rating}}} I hope that this helps.'),
             "two objects": self.completion('{"score": 1} {"score": 3}'),
             "null": self.completion('{"score": null}'),
             "NaN": self.completion('{"score": NaN}'),
             "refusal": self.completion("I'm sorry, but I can't rate people."),
+            "drip": self.scripted(200, whole, drip_seconds=0.001),
+            "hang": self.scripted(200, whole, drip_seconds=0.2),
         }
         return responses.get(name) or self.completion(name)
 
@@ -77,7 +85,7 @@ def question(item: str) -> Question:
 
 
 def scores(server: Any, path: Path, replies: dict[str, str]) -> dict[str, float]:
-    endpoint = Endpoint(server.url, "m", backoff=0.01, patience=0.2, concurrency=8)
+    endpoint = Endpoint(server.url, "m", backoff=0.01, patience=0.2, deadline=3.0, concurrency=8)
     judge = EndpointJudge(endpoint, ReplyStore(path))
     verdicts = judge.distributions([question(item) for item in replies])
     assert all(isinstance(v, Distribution) for v in verdicts), verdicts
@@ -91,16 +99,15 @@ def scores(server: Any, path: Path, replies: dict[str, str]) -> dict[str, float]
 def test_faults_change_nothing_and_lose_nothing(
     eval_data: Path, tmp_path: Path, endpoint: Any, completion: Any, scripted: Any
 ) -> None:
-    replies, humans = stored(eval_data / "topical_chat", 78)
+    replies, humans = stored(eval_data / "topical_chat", 3 * len(FAULTS))
     tables = []
     for faults in (False, True):
         endpoint.script = Replay(replies, faults, completion, scripted)
         found = scores(endpoint, tmp_path / f"{faults}.sqlite", replies)
-        dripped = {i for n, i in enumerate(replies) if FAULTS[n % len(FAULTS)] == "drip"}
-        kept = [item for item in replies if item not in dripped]  # a slow reply is a reply
-        tables.append(agree([found[i] for i in kept], [humans[i] for i in kept]))
+        tables.append(agree([found[i] for i in replies], [humans[i] for i in replies], resamples=9))
         assert min(found.values()) >= 1
     assert tables[0] == tables[1]
+    assert tables[0]["n"] == len(replies)
 
 
 KILLED = """
@@ -110,17 +117,18 @@ from tests.scoring.judging.test_replay import question
 from tasks.scoring.judging.client import EndpointJudge
 from tasks.scoring.judging.endpoint import Endpoint
 from tasks.scoring.judging.reply_store import ReplyStore
-endpoint = Endpoint(sys.argv[1], "m", concurrency=4)
+endpoint = Endpoint(sys.argv[1], "m", concurrency=4, backoff=0.01, patience=0.05, deadline=3.0)
 judge = EndpointJudge(endpoint, ReplyStore(Path(sys.argv[2])))
-judge.distributions([question(f"item {i} of all") for i in range(200)])
+judge.distributions([question(f"item {i} of all") for i in range(100)])
 """
 
 
+@pytest.mark.parametrize("faults", [False, True])
 def test_after_a_kill_no_reply_that_arrived_is_asked_for_again(
-    tmp_path: Path, endpoint: Any, completion: Any, scripted: Any
+    tmp_path: Path, endpoint: Any, completion: Any, scripted: Any, faults: bool
 ) -> None:
-    replies = {f"item {i} of all": "2" for i in range(200)}
-    replay = Replay(replies, False, completion, scripted)
+    replies = {f"item {i} of all": "2" for i in range(100)}
+    replay = Replay(replies, faults, completion, scripted)
 
     def slowly(body: dict[str, Any], call: int) -> Any:
         time.sleep(0.02)
@@ -130,19 +138,30 @@ def test_after_a_kill_no_reply_that_arrived_is_asked_for_again(
     path = tmp_path / "replies.sqlite"
     command = [sys.executable, "-c", KILLED, endpoint.url, str(path)]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[3], env=dict(os.environ))
-    while sum(replay.asked.values()) < 50:
+    while sum(replay.asked.values()) < (140 if faults else 50):
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     time.sleep(0.5)  # for the server to count what was on its way
-    arrived = ReplyStore(path).answered()
-    asked = sum(replay.asked.values())
-    found = scores(endpoint, path, replies)
-    assert set(found.values()) == {2.0}
-    assert 40 <= arrived <= asked
-    assert sum(replay.asked.values()) - asked == 200 - arrived
-    assert asked - arrived <= 4  # those that were under way
+    kept = whole(path, replies)
+    before = Counter(replay.asked)
+    assert set(scores(endpoint, path, replies).values()) == {2.0}
+    asked = replay.asked - before
+    assert len(kept) >= 20
+    assert not set(asked) & kept
+    if not faults:
+        assert 0 <= sum(before.values()) - len(kept) <= 4  # those that were under way
+        assert set(asked.values()) == {1}
+
+
+def whole(path: Path, replies: dict[str, str]) -> set[str]:
+    """The items whose answer is in the store: they need no endpoint."""
+    nobody = Endpoint("http://127.0.0.1:9/v1", "m", backoff=0.001, attempts=1)
+    judge = EndpointJudge(nobody, ReplyStore(path))
+    verdicts = judge.distributions([question(item) for item in replies])
+    found = zip(replies, verdicts, strict=True)
+    return {item for item, verdict in found if isinstance(verdict, Distribution)}
 
 
 @pytest.fixture(autouse=True)

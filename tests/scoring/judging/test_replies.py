@@ -1,12 +1,19 @@
 import gzip
 import json
 import math
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tasks.scoring.doubt.agreement import agree
-from tasks.scoring.judging.replies import Reply, read_choice, read_probabilities
+from tasks.scoring.doubt.statistics import correlation
+from tasks.scoring.judging.criteria import CRITERIA
+from tasks.scoring.judging.geval import Form, read_stored
+from tasks.scoring.judging.replies import Reply, read_choice, read_probabilities, read_published
+from tasks.scoring.judging.rows import Row
 from tasks.scoring.judging.verdicts import Unscored
 
 SCALE = ("1", "2", "3", "4", "5")
@@ -32,6 +39,10 @@ SCALE = ("1", "2", "3", "4", "5")
         ("4. Mostly right.", "4"),
         ("Analysis: 2 of 3 facts are there.\n\nRating: 4", "4"),
         ("Rating:\n4\n\nRationale: well said", "4"),
+        ("It says 'I can't believe it'.\nRating: 4", "4"),
+        ("All of it is there.\nRating: 4/5", "4"),
+        ('Sure!\n{"score": 4, "reason": "matches \\d+"}\nHope it helps.', "4"),
+        ('4\n\nThe text holds {"score": 5}, which I leave out.', "4"),
     ],
 )
 def test_an_allowed_answer_is_read(content: str, answer: str) -> None:
@@ -56,6 +67,7 @@ def test_an_allowed_answer_is_read(content: str, answer: str) -> None:
         ('{"score": 4', "unparsable"),
         ('{"score": 4} {"score": 5}', "ambiguous"),
         ('{"rating": 4}', "unparsable"),
+        ("Response 1: 2\nResponse 2: 1", "ambiguous"),
         ("I'm sorry, I can't rate this.", "refusal"),
         ("Das ist gut.", "unparsable"),
         ("The answer is neither 4 nor 5", "unparsable"),
@@ -126,40 +138,73 @@ def test_without_log_probabilities_there_is_no_distribution() -> None:
     assert read_probabilities(Reply("4"), SCALE) is None
 
 
+def stored(folder: Path, variant: str, aspect: str) -> tuple[list[Row], list[float], list[str]]:
+    """The rows of a variant with their judge's replies, people's ratings, and the dialogues."""
+    items = json.loads(gzip.decompress((folder / "topical_chat_360.json.gz").read_bytes()))
+    path = folder / "chatgpt_0613_n20_naturalness_coherence.jsonl.gz"
+    found = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    found = [r for r in found if (r["prompt_variant"], r["attribute"]) == (variant, aspect)]
+    rows = [Row(str(r["idx"]), "?", "x", replies=tuple(r["responses"])) for r in found]
+    of = [items[r["idx"]] for r in found]
+    return rows, [item["scores"][aspect] for item in of], [item["source"] for item in of]
+
+
 @pytest.mark.parametrize(
-    ("variant", "aspect", "pearson", "kendall", "spearman"),
+    ("variant", "aspect", "pearson", "kendall"),
     [
-        ("geval", "naturalness", 0.393, 0.358, 0.412),
-        ("geval", "coherence", 0.468, 0.391, 0.466),
-        ("geval_no_auto_cot", "naturalness", 0.408, 0.331, None),
-        ("geval_no_auto_cot", "coherence", 0.443, 0.404, None),
-        ("rate_explain_auto_cot", "naturalness", 0.554, 0.478, None),
-        ("rate_explain_auto_cot", "coherence", 0.512, 0.428, None),
+        ("geval", "naturalness", 0.393, 0.358),
+        ("geval", "coherence", 0.468, 0.391),
+        ("geval_no_auto_cot", "naturalness", 0.408, 0.331),
+        ("geval_no_auto_cot", "coherence", 0.443, 0.408),
+        ("rate_explain_auto_cot", "naturalness", 0.554, 0.478),
+        ("rate_explain_auto_cot", "coherence", 0.512, 0.429),
     ],
 )
 def test_published_replies_give_the_published_agreement(
-    eval_data: Path,
-    variant: str,
-    aspect: str,
-    pearson: float,
-    kendall: float,
-    spearman: float | None,
+    eval_data: Path, variant: str, aspect: str, pearson: float, kendall: float
 ) -> None:
-    """360 dialogue responses, 20 stored replies each: the mean of 20 against people."""
-    folder = eval_data / "topical_chat"
-    items = json.loads(gzip.decompress((folder / "topical_chat_360.json.gz").read_bytes()))
-    stored = folder / "chatgpt_0613_n20_naturalness_coherence.jsonl.gz"
-    rows = [json.loads(line) for line in gzip.decompress(stored.read_bytes()).splitlines()]
-    scores, humans, dialogues = [], [], []
-    for row in rows:
-        if (row["prompt_variant"], row["attribute"]) != (variant, aspect):
-            continue
-        read = [read_choice(Reply(text), ("1", "2", "3")) for text in row["responses"]]
-        ratings = [int(rating) for rating in read if isinstance(rating, str)]
-        scores.append(sum(ratings) / len(ratings))
-        humans.append(items[row["idx"]]["scores"][aspect])
-        dialogues.append(items[row["idx"]]["source"])
-    found = agree(scores, humans, dialogues)
-    assert found["pearson"] == pytest.approx(pearson, abs=0.0012)
-    assert found["by_group"]["kendall"] == pytest.approx(kendall, abs=0.0011)
-    assert spearman is None or found["spearman"] == pytest.approx(spearman, abs=0.0011)
+    """360 responses, 20 stored replies each: the mean of 20 against people. With unreadable replies
+    left out, not counted 0, the figures move a little.
+    """
+    rows, humans, dialogues = stored(eval_data / "topical_chat", variant, aspect)
+    tables = []
+    for reading in ("published", "allowed"):
+        scored = read_stored(CRITERIA[aspect], Form((1, 3)), rows, reading)
+        assert all(score.score is not None for score in scored)
+        values = [score.score or 0.0 for score in scored]
+        tables.append(agree(values, humans, dialogues, resamples=2))
+    assert tables[0]["pearson"] == pytest.approx(pearson, abs=0.001)
+    assert tables[0]["by_group"]["kendall"] == pytest.approx(kendall, abs=0.001)
+    assert tables[1]["pearson"] == pytest.approx(pearson, abs=0.002)
+    assert tables[1]["by_group"]["kendall"] == pytest.approx(kendall, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("aspect", "one", "mean", "mode"),
+    [("naturalness", 0.215, 0.412, 0.251), ("coherence", 0.320, 0.466, 0.323)],
+)
+def test_the_mean_of_many_replies_agrees_better_than_one_or_their_mode(
+    eval_data: Path, aspect: str, one: float, mean: float, mode: float
+) -> None:
+    """Spearman over all items. One reply: the mean over the first five, each taken alone."""
+    rows, humans, _ = stored(eval_data / "topical_chat", "geval", aspect)
+    scored = read_stored(CRITERIA[aspect], Form((1, 3)), rows, "published")
+    ratings = np.array([score.ratings for score in scored])
+    likeliest = [Counter(given.tolist()).most_common(1)[0][0] for given in ratings]
+
+    def agreement(values: Any) -> float:
+        return correlation("spearman", np.array([values, humans]).T)
+
+    alone = [agreement(ratings[:, number]) for number in range(5)]
+    assert sum(alone) / 5 == pytest.approx(one, abs=0.001)
+    assert agreement([score.score for score in scored]) == pytest.approx(mean, abs=0.001)
+    assert agreement(likeliest) == pytest.approx(mode, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("text", "rating"),
+    [("Rating: 2.5", 2), ("10", 1), ("8/10", 8), ("Well.", 0), ("Score (1-3): 3", 3),
+     ("Rating: 1 of 3. Final rating: 2", 2)],
+)  # fmt: skip
+def test_the_published_reading_with_its_faults(text: str, rating: float) -> None:
+    assert read_published(text) == rating

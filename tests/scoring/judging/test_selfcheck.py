@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from cluster.errors import BadInput
 from tasks.scoring.judging.rows import Row
-from tasks.scoring.judging.selfcheck import ngram_scores, read_support, selfcheck, sentences
+from tasks.scoring.judging.selfcheck import Tools, ngram_scores, read_support, selfcheck, sentences
 from tasks.scoring.judging.verdicts import Unscored
 
 ROW = Row("r", "?", "Bo was born in Rome. He sang.", samples=("Bo was born in Rome.", "Bo sang."))
@@ -35,21 +36,17 @@ def test_only_a_whole_yes_or_no_counts(reply: str, value: float) -> None:
 
 def test_a_judge_is_asked_of_every_sentence_and_sample(scripted_judge: Any) -> None:
     judge = scripted_judge(lambda q: "yes" if "Rome" in q.material[0][1] else "no")
-    (score,) = selfcheck(judge, [ROW], "prompt")
+    (score,) = selfcheck(Tools(judge), "prompt", [ROW])
     assert (score.parts, score.score) == ((0.5, 0.5), 0.5)
     assert len(judge.questions) == 4
 
 
 def test_a_reply_that_never_came_counts_nothing(scripted_judge: Any) -> None:
     judge = scripted_judge(lambda q: Unscored("timeout") if "Rome" in q.material[0][1] else "no")
-    assert selfcheck(judge, [ROW], "prompt")[0].parts == (1.0, 1.0)
-    (lost,) = selfcheck(scripted_judge(lambda q: Unscored("timeout")), [ROW], "prompt")
+    assert selfcheck(Tools(judge), "prompt", [ROW])[0].parts == (1.0, 1.0)
+    silent = scripted_judge(lambda q: Unscored("timeout"))
+    (lost,) = selfcheck(Tools(silent), "prompt", [ROW])
     assert (lost.score, lost.reason) == (None, "no_replies")
-
-
-def test_contradiction_is_a_probability(scripted_judge: Any) -> None:
-    judge = scripted_judge(lambda q: {"entailment": 0.75, "contradiction": 0.25})
-    assert selfcheck(judge, [ROW], "nli")[0].score == pytest.approx(0.25)
 
 
 def test_a_word_said_nowhere_else_is_the_least_likely() -> None:
@@ -61,7 +58,7 @@ def test_a_word_said_nowhere_else_is_the_least_likely() -> None:
 
 
 def test_a_row_without_samples_says_so(scripted_judge: Any) -> None:
-    (score,) = selfcheck(scripted_judge(lambda q: "no"), [Row("r", "?", "It is.")], "prompt")
+    (score,) = selfcheck(Tools(scripted_judge(lambda q: "no")), "prompt", [Row("r", "?", "It.")])
     assert (score.score, score.reason) == (None, "no_samples")
 
 
@@ -72,3 +69,38 @@ def test_sentences_end_before_a_capital() -> None:
         "Then left.",
         "New line",
     ]
+
+
+def test_contradiction_is_that_of_a_local_classifier(tmp_path: Path) -> None:
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "bo", "rome", "sang", "born", "."]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    tokenizer = BertTokenizerFast(str(tmp_path / "vocab.txt"))
+    labels = {0: "CONTRADICTION", 1: "neutral", 2: "entailment"}
+    config = BertConfig(
+        vocab_size=len(words), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=8, id2label=labels, num_labels=3,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(config).eval()
+    model.classifier.weight.data *= 50
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    (score,) = selfcheck(Tools.of(None, "nli", tmp_path, None), "nli", [ROW])
+    for sentence, part in zip(("Bo was born in Rome.", "He sang."), score.parts or (), strict=True):
+        expected = []
+        for sample in ROW.samples:
+            with torch.inference_mode():
+                logits = model(**tokenizer(sentence, sample, return_tensors="pt")).logits[0]
+            expected.append(float(logits[[2, 0]].softmax(-1)[1]))
+        assert part == pytest.approx(sum(expected) / len(expected), abs=1e-6)
+    assert (score.mode, score.criterion) == ("local", "nli")
+
+
+def test_no_classifier_no_download_but_the_command(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"hf download .* --local-dir FOLDER"):
+        Tools.of(None, "nli", None, None)
+    with pytest.raises(BadInput, match="holds no classifier"):
+        Tools.of(None, "nli", tmp_path, None)
