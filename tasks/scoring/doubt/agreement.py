@@ -15,6 +15,7 @@ import numpy as np
 from cluster.errors import BadInput
 from tasks.scoring.doubt import audits
 from tasks.scoring.doubt.calibration import How, calibrate
+from tasks.scoring.doubt.reliability import Level, krippendorff
 from tasks.scoring.doubt.statistics import CORRELATIONS, correlation, statistic_interval
 
 RESAMPLES = 500
@@ -28,12 +29,15 @@ def agree_file(
     calibration: How | None = None,
     text: str | None = None,
     own: str | None = None,
+    raters: Sequence[str] = (),
 ) -> dict[str, Any]:
     """`agree` for a JSON-lines file; rows without a score (null: unscored) are counted, not used.
 
     `calibration` fits the scores to the ratings; `text`, a field with the answer, audits the score
     for its length; `own`, a field that is true for answers of the judge's family, for preferring
-    them. Raises BadInput naming the line, or when fewer than three rows have both numbers.
+    them; `raters`, fields with the numbers of several judges, or one with a list of a judge's
+    repeats, give Krippendorff's alpha between them, by interval and by rank.
+    Raises BadInput naming the line, or when fewer than three rows have both numbers.
     """
     pairs, groups, used, unscored = [], [], [], 0
     for number, row in _rows(path):
@@ -62,15 +66,34 @@ def agree_file(
     if own:
         family = [bool(row.get(own)) for row in used]
         result["family"] = audits.family_audit(scores, family, humans)
+    if raters:
+        result["alpha"] = _alphas(path, raters)
     return result
 
 
+def _alphas(path: Path, raters: Sequence[str]) -> dict[str, Any]:
+    """Alpha over all rows of the file, those without a human rating too."""
+    ratings = []
+    for number, row in _rows(path):
+        if len(raters) == 1 and isinstance(row.get(raters[0]), list | None):
+            listed = dict(enumerate(row.get(raters[0]) or []))
+            ratings.append([_number(path, number, listed, i) for i in listed])
+        else:
+            ratings.append([_number(path, number, row, field) for field in raters])
+    levels: tuple[Level, ...] = ("interval", "ordinal")
+    return {level: krippendorff(ratings, level) for level in levels}
+
+
 def agree(
-    scores: Sequence[float], humans: Sequence[float], groups: Sequence[Hashable] | None = None
+    scores: Sequence[float],
+    humans: Sequence[float],
+    groups: Sequence[Hashable] | None = None,
+    resamples: int = RESAMPLES,
 ) -> dict[str, Any]:
     """`{pearson, spearman, kendall, interval: {name: [low, high]}, n}` over all rows; a coefficient
     is None where either column is constant.
 
+    Where both are only 0 and 1, `errors` counts `false_pass` (scored 1, people 0) and `false_fail`.
     With `groups` (documents, say), intervals resample whole groups, and `by_group` holds the mean
     of the coefficients within each group, with the numbers of `groups` used and `skipped` for a
     constant column.
@@ -79,8 +102,12 @@ def agree(
     result: dict[str, Any] = {"n": len(data), "interval": {}}
     for name in CORRELATIONS:
         result[name] = _known(correlation(name, data))
-        low, high = statistic_interval(partial(correlation, name), data, groups, count=RESAMPLES)
+        low, high = statistic_interval(partial(correlation, name), data, groups, count=resamples)
         result["interval"][name] = [_known(low), _known(high)]
+    if set(np.unique(data)) <= {0.0, 1.0}:
+        gaps = data[:, 0] - data[:, 1]
+        errors = {"false_pass": int((gaps > 0).sum()), "false_fail": int((gaps < 0).sum())}
+        result["errors"] = errors
     if groups is not None:
         result["by_group"] = _by_group(data, groups)
     return result
@@ -120,7 +147,7 @@ def _rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
     return found
 
 
-def _number(path: Path, number: int, row: dict[str, Any], field: str) -> float | None:
+def _number(path: Path, number: int, row: dict[Any, Any], field: Hashable) -> float | None:
     if field not in row:
         raise BadInput(f"{path}, line {number} has no field '{field}'; it has {sorted(row)}")
     value = row[field]

@@ -17,18 +17,63 @@ def write(path: Path, *rows: Any) -> Path:
     return path
 
 
-def test_published_correlations(eval_data: Path) -> None:
-    raw = (eval_data / "unieval/qags_cnndm_result.json.gz").read_bytes()
-    rows = json.loads(gzip.decompress(raw))
-    scores = [row["predict_scores"]["consistency"] for row in rows]
-    humans = [row["scores"]["consistency"] for row in rows]
-    result = agree(scores, humans)
-    assert result["n"] == 235
-    assert result["pearson"] == pytest.approx(0.681681, abs=1e-6)
-    assert result["spearman"] == pytest.approx(0.662255, abs=1e-6)
-    assert result["kendall"] == pytest.approx(0.531636, abs=1e-6)
-    for name, (low, high) in result["interval"].items():
-        assert low < result[name] < high
+@pytest.mark.parametrize(
+    ("name", "aspect", "rows", "pearson", "spearman", "kendall"),
+    [
+        ("qags_cnndm", "consistency", 235, 0.681681, 0.662255, 0.531636),
+        ("sfres", "naturalness", 1181, 0.367252, 0.333399, 0.247094),
+    ],
+)
+def test_published_correlations(
+    eval_data: Path,
+    name: str,
+    aspect: str,
+    rows: int,
+    pearson: float,
+    spearman: float,
+    kendall: float,
+) -> None:
+    raw = (eval_data / f"unieval/{name}_result.json.gz").read_bytes()
+    found = json.loads(gzip.decompress(raw))
+    scores = [row["predict_scores"][aspect] for row in found]
+    result = agree(scores, [row["scores"][aspect] for row in found], resamples=50)
+    assert result["n"] == rows
+    assert result["pearson"] == pytest.approx(pearson, abs=1e-6)
+    assert result["spearman"] == pytest.approx(spearman, abs=1e-6)
+    assert result["kendall"] == pytest.approx(kendall, abs=1e-6)
+    for correlation, (low, high) in result["interval"].items():
+        assert low < result[correlation] < high
+
+
+@pytest.mark.parametrize(
+    ("judge", "false_pass", "false_fail"), [("naive", 5, 11), ("deepeval", 8, 5)]
+)
+def test_published_errors_of_two_judges(
+    eval_data: Path, tmp_path: Path, judge: str, false_pass: int, false_fail: int
+) -> None:
+    """70 answers known to be right or wrong, three verdicts each; the majority counts."""
+    raw = (eval_data / f"judge_reliability_bc038/eval_{judge}.jsonl.gz").read_bytes()
+    rows = [json.loads(line) for line in gzip.decompress(raw).splitlines()]
+    verdicts: dict[str, list[int]] = {}
+    for row in rows:
+        verdicts.setdefault(row["case_id"], []).append(int(row["verdict_pass"]))
+    cases = [
+        {"score": int(sum(v) > 1), "human": int(name.endswith("-correct")), "repeats": v}
+        for name, v in verdicts.items()
+    ]
+    result = agree_file(write(tmp_path / "s.jsonl", *cases), "human", raters=("repeats",))
+    assert result["n"] == 70
+    assert result["errors"] == {"false_pass": false_pass, "false_fail": false_fail}
+    assert 0.8 < result["alpha"]["interval"]["alpha"] <= 1
+
+
+def test_alpha_between_judges_counts_rows_without_a_human_rating(tmp_path: Path) -> None:
+    rows = [{"human": None, "score": i, "other": i} for i in range(5)]
+    rows += [{"human": i, "score": i, "other": None if i == 1 else i} for i in range(3)]
+    result = agree_file(write(tmp_path / "s.jsonl", *rows), "human", raters=("score", "other"))
+    assert (result["alpha"]["interval"]["alpha"], result["alpha"]["ordinal"]["units"]) == (1.0, 7)
+    with pytest.raises(BadInput, match="no field 'third'"):
+        agree_file(write(tmp_path / "s.jsonl", *rows), "human", raters=("score", "third"))
 
 
 def test_by_group_is_the_mean_of_the_groups_that_vary() -> None:
