@@ -1,25 +1,22 @@
 """2,000 judge calls against a local endpoint of 200 ms and 64 slots; deepeval on the same work.
 
-    uv run --with deepeval==4.3.1 python benchmarks/judging.py
+    python benchmarks/judging.py [PYTHON]
 
-The endpoint is a process of its own. Ideal is calls x latency / slots; deepeval (measured where it
-is installed) runs GEval with given steps at the same concurrency.
+The endpoint is a process of its own. Ideal is calls x latency / slots. PYTHON is the interpreter of
+a virtual environment with deepeval 4.3.1, which runs GEval with given steps at the same
+concurrency, all its requests of one call each.
 """
 
 import asyncio
-import importlib.util
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
-
-from tasks.scoring.judging.client import EndpointJudge
-from tasks.scoring.judging.endpoint import Endpoint
-from tasks.scoring.judging.reply_store import ReplyStore
-from tasks.scoring.judging.verdicts import Distribution, Question
 
 CALLS, LATENCY, SLOTS = 2000, 0.2, 64
 BODY = json.dumps(
@@ -70,7 +67,12 @@ def _serve(port: Any) -> None:
     asyncio.run(serve())
 
 
-def _headrace(url: str) -> float:
+def _headrace(url: str) -> tuple[float, float]:
+    from tasks.scoring.judging.client import EndpointJudge
+    from tasks.scoring.judging.endpoint import Endpoint
+    from tasks.scoring.judging.reply_store import ReplyStore
+    from tasks.scoring.judging.verdicts import Distribution, Question
+
     with tempfile.TemporaryDirectory() as folder:
         judge = EndpointJudge(
             Endpoint(url, "m", concurrency=SLOTS), ReplyStore(Path(folder) / "replies.sqlite")
@@ -80,15 +82,15 @@ def _headrace(url: str) -> float:
             Question("Rate it.", "Rate it.", (("answer", f"answer {i}"),), "Score:", scale)
             for i in range(CALLS)
         ]
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         verdicts = judge.distributions(questions)
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - started, time.process_time() - used
     assert all(isinstance(v, Distribution) for v in verdicts)
     assert judge.calls == CALLS
     return seconds
 
 
-def _deepeval(url: str) -> float:
+def _deepeval(url: str) -> tuple[float, float]:
     os.environ |= {"DEEPEVAL_TELEMETRY_OPT_OUT": "YES", "OPENAI_API_KEY": "none"}
     from deepeval import evaluate
     from deepeval.evaluate import AsyncConfig, CacheConfig, DisplayConfig
@@ -100,7 +102,7 @@ def _deepeval(url: str) -> float:
     asked = [LLMTestCaseParams.ACTUAL_OUTPUT]
     metric = GEval("fluency", asked, evaluation_steps=["Rate it."], model=model)
     cases = [LLMTestCase(input="?", actual_output=f"answer {i}") for i in range(CALLS)]
-    started = time.perf_counter()
+    started, used = time.perf_counter(), time.process_time()
     evaluate(
         cases,
         [metric],
@@ -108,23 +110,34 @@ def _deepeval(url: str) -> float:
         display_config=DisplayConfig(show_indicator=False, print_results=False),
         cache_config=CacheConfig(write_cache=False),
     )
-    return time.perf_counter() - started
+    return time.perf_counter() - started, time.process_time() - used
+
+
+def _elsewhere(python: str, url: str) -> tuple[float, float]:
+    """deepeval in its own environment."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [python, str(Path(__file__).resolve()), "--deepeval", url]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    wall, cpu = json.loads(done.stdout.splitlines()[-1])
+    return wall, cpu
 
 
 def main() -> None:
     """Time the calls, print the share over ideal."""
+    if sys.argv[1:2] == ["--deepeval"]:
+        print(json.dumps(_deepeval(sys.argv[2])))
+        return
     port: Any = multiprocessing.Queue()
     server = multiprocessing.Process(target=_serve, args=(port,), daemon=True)
     server.start()
     url = f"http://127.0.0.1:{port.get()}/v1"
     ideal = CALLS * LATENCY / SLOTS
-    runs = {"headrace": _headrace}
-    if importlib.util.find_spec("deepeval"):
-        runs["deepeval"] = _deepeval
     print(f"{'ideal':12}{ideal:8.2f} s")
-    for name, run in runs.items():
-        seconds = run(url)
-        print(f"{name:12}{seconds:8.2f} s {100 * (seconds / ideal - 1):+6.1f} %")
+    runs = {"headrace": _headrace(url)}
+    if len(sys.argv) > 1:
+        runs["deepeval"] = _elsewhere(sys.argv[1], url)
+    for name, (wall, cpu) in runs.items():
+        print(f"{name:12}{wall:8.2f} s {100 * (wall / ideal - 1):+6.1f} %  {cpu:6.2f} CPU s")
     server.terminate()
 
 
