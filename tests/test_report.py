@@ -199,6 +199,9 @@ def models(store, shards):
             "intervals": {"geval_correctness": [2.81, 3.07], "geval_fluency": [2.9, 3.2]},
             "spreads": {"geval_correctness": 1.21, "geval_fluency": 1.19},
             "baselines": {"geval_correctness": 2.9, "geval_fluency": 3.1},
+            "random": {"geval_correctness": 3.0},
+            "canaries": {"geval_correctness": {"scores": {"colon": 5, "empty": 1}, "fooled": [""]}},
+            "warnings": ["geval_correctness: known bad answers scored above the middle."],
             "unscored": {"no_questions": 16},
             "judge": "this run's instruct model",
             "note": "The judge is the small model of this run itself.",
@@ -329,7 +332,8 @@ def test_judge_is_shown_with_its_note_baseline_and_unscored_rows(page):
     words_of_page = text_of(page)
     assert "The judge is the small model of this run itself." in words_of_page
     assert "judge geval" not in words_of_page
-    assert "G-Eval correctness 2.94 2.81 to 3.07 1.21 2.9" in words_of_page
+    assert "G-Eval correctness 2.94 2.81 to 3.07 1.21 2.9 3 1 of 2" in words_of_page
+    assert "known bad answers scored above the middle." in words_of_page
     assert "Not scored: no questions 16." in words_of_page
 
 

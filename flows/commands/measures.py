@@ -94,21 +94,36 @@ def judge(
     metric: Annotated[
         str, typer.Option(help="geval, qag, summary, selfcheck, prometheus or pairwise")
     ] = "geval",
-    criteria: Annotated[str, typer.Option(help="a shipped name, or a criterion")] = "correctness",
+    criteria: Annotated[
+        str, typer.Option(help="a shipped name, a question in words, or a .yaml file")
+    ] = "correctness",
     variant: Annotated[
         str, typer.Option(help="selfcheck: prompt, nli, bertscore, ngram; prometheus: relative")
     ] = "prompt",
     steps: Annotated[Path | None, typer.Option(help="a file, one step a line")] = None,
     rubric: Annotated[Path | None, typer.Option(help="Prometheus's, as JSON")] = None,
-    scale: Annotated[str, typer.Option(help="lowest and highest rating")] = "1-5",
+    scale: Annotated[
+        str | None, typer.Option(help="lowest and highest rating; default the criterion's, or 1-5")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="a reason behind each rating")] = False,
+    reading: Annotated[
+        Literal["allowed", "published"],
+        typer.Option(help="of stored replies; published: off the scale too, 0 where unreadable"),
+    ] = "allowed",
     samples: Annotated[int, typer.Option(min=1, help="replies where p is unknown")] = 1,
     concurrency: Annotated[int, typer.Option(min=1, help="requests at a time, at most")] = 16,
     deadline: Annotated[float, typer.Option(min=0.1, help="seconds for one request")] = 120.0,
+    repeats: Annotated[int, typer.Option(min=0, help="more tries where no answer is read")] = 5,
     prices: Annotated[
         str | None, typer.Option(metavar="IN,OUT[,CACHED]", help="USD per million tokens")
     ] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="USD, kept; needs --prices")] = None,
-    encoder: Annotated[Path | None, typer.Option(help="model folder, for bertscore")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="write the rows with their scores, for `headrace agree`")
+    ] = None,
+    encoder: Annotated[
+        Path | None, typer.Option(help="model folder, for selfcheck by bertscore or nli")
+    ] = None,
     layer: Annotated[int | None, typer.Option(min=1, help="of the encoder; default last")] = None,
     home: Home = None,
     as_json: AsJson = False,
@@ -123,7 +138,9 @@ def judge(
             metric=metric,
             criterion=criteria,
             steps=steps,
-            scale=parse_scale(scale),
+            scale=None if scale is None else parse_scale(scale),
+            explain=explain,
+            reading=reading,
             variant=variant,
             rubric=rubric,
             encoder=encoder,
@@ -137,12 +154,16 @@ def judge(
                 samples,
                 concurrency=concurrency,
                 deadline=deadline,
+                repeats=repeats,
                 prices=_prices(prices),
                 budget=budget,
             )
-        result = judge_file(file, work, endpoint)
+        result = judge_file(file, work, endpoint, to)
         out.result(result)
-        _rows(out, {key: value for key, value in result.items() if key != "rows"})
+        shown = {k: v for k, v in result.items() if k not in ("rows", "warnings")}
+        _rows(out, shown)
+        for warning in result["warnings"]:
+            out.say(f"warning: {warning}")
 
 
 def agree(
@@ -159,13 +180,18 @@ def agree(
     own: Annotated[
         str | None, typer.Option(help="true for answers of the judge's family: audit preference")
     ] = None,
+    raters: Annotated[
+        str | None,
+        typer.Option(help="fields of several judges, or one with a list of repeats: alpha"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """How scores agree with people: Pearson, Spearman and Kendall, with their intervals."""
     from tasks.scoring.doubt.agreement import agree_file
 
     with output(as_json) as out:
-        result = agree_file(file, human, field, group, calibration, text, own)
+        names = tuple(filter(None, (raters or "").split(",")))
+        result = agree_file(file, human, field, group, calibration, text, own, names)
         out.result(result)
         _rows(out, result)
 

@@ -158,11 +158,11 @@ def scores(stages: Stages) -> list[tuple[str, float]]:
 
 
 def judge(stages: Stages) -> View:
-    """The judge's means with interval, spread and baseline, and what to think of them."""
+    """The judge's means with interval, spread, baselines and canaries; what to think of them."""
     facts = _facts(stages, "judge")
     if "means" not in facts:
         return {}
-    columns = ("intervals", "spreads", "baselines")
+    columns = ("intervals", "spreads", "baselines", "random", "canaries")
     return {
         "note": facts.get("note", ""),
         "name": facts.get("judge", ""),
@@ -180,6 +180,7 @@ def lineage(artifacts: Sequence[Artifact]) -> list[View]:
     names = {a.fingerprint: _short_name(a) for a in artifacts}
     return [
         {
+        "warnings": facts.get("warnings", []),
             "name": _short_name(a),
             "fingerprint": a.fingerprint[:8],
             "made_from": [names.get(f, f[:8]) for f in parents(a.manifest)],
