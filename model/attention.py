@@ -18,9 +18,10 @@ from model.config import ModelConfig
 from model.masks import Sight
 from model.norms import RMSNorm
 from model.positions import Rotation, rotate
+from model.sequence import SharesRows, Sharing
 
 
-class Attention(nn.Module):
+class Attention(nn.Module, SharesRows):
     """Multi-head self-attention whose query, key and value projections are one matrix."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -54,12 +55,21 @@ class Attention(nn.Module):
             qk_BTHE = torch.cat((self.q_norm(q_BTHE), self.k_norm(k_BTKE)), 2)
         if rotation is not None:
             qk_BTHE = rotate(qk_BTHE, rotation)
+        if self.sharing is not None:
+            return self.out(self._shared(qk_BTHE, v_BTKE, sight, self.sharing))
         q_BHTE, k_BKSE = qk_BTHE.transpose(1, 2).split([config.heads, config.kv_heads], 1)
         v_BKSE = v_BTKE.transpose(1, 2)
         if past is not None:
             k_BKSE, v_BKSE = past.append(k_BKSE, v_BKSE)
         mixed_BHTE = attend(config, q_BHTE, k_BKSE, v_BKSE, sight, self.training)
         return self.out(mixed_BHTE.transpose(1, 2).flatten(2))
+
+    def _shared(self, qk_BTHE: Tensor, v_BTKE: Tensor, sight: Sight, sharing: Sharing) -> Tensor:
+        """The mixed values of this process's positions, of which others have the rest."""
+        parts = *qk_BTHE.split([self.config.heads, self.config.kv_heads], 2), v_BTKE
+        q_BHTE, k_BKSE, v_BKSE = (sharing.by_heads(part).transpose(1, 2) for part in parts)
+        mixed_BHTE = attend(self.config, q_BHTE, k_BKSE, v_BKSE, sight, self.training)
+        return sharing.by_positions(mixed_BHTE.transpose(1, 2)).flatten(2)
 
 
 class CrossAttention(nn.Module):
@@ -122,7 +132,7 @@ def attend(
         attn_mask=mask,
         is_causal=sight.causal,
         dropout_p=config.dropout if training else 0.0,
-        scale=_scale(config),
+        scale=config.score_scale,
         enable_gqa=q_BHTE.shape[1] != kv_heads,
     )
     return mixed.flatten(1, 2).unsqueeze(2) if queries == 1 else mixed
@@ -141,14 +151,10 @@ def _softcapped(
     assert cap is not None
     groups = q_BHTE.shape[1] // k_BKSE.shape[1]
     k_BHSE, v_BHSE = (z.repeat_interleave(groups, 1) for z in (k_BKSE, v_BKSE))
-    scores_BHTS = cap * torch.tanh(q_BHTE @ k_BHSE.mT * _scale(config) / cap)
+    scores_BHTS = cap * torch.tanh(q_BHTE @ k_BHSE.mT * config.score_scale / cap)
     mask = sight.written_out(q_BHTE.shape[2], k_BHSE.shape[2], scores_BHTS.device)
     if mask is not None and mask.dtype == torch.bool:
         scores_BHTS = scores_BHTS.masked_fill(~mask, -math.inf)
     elif mask is not None:
         scores_BHTS = scores_BHTS + mask
     return F.dropout(scores_BHTS.softmax(-1), config.dropout, training) @ v_BHSE
-
-
-def _scale(config: ModelConfig) -> float:
-    return config.attention_scale or 1 / math.sqrt(config.head_dim)

@@ -8,7 +8,7 @@ Everything here is plain arithmetic: a shape is planned, counted and shown witho
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 Family = Literal["decoder", "encoder", "encoder_decoder"]
@@ -19,6 +19,8 @@ Positions = Literal["rope", "learned", "sinusoidal", "alibi", "relative"]
 Activation = Literal["swiglu", "geglu", "gelu", "gelu_tanh", "relu", "relu2"]
 Bias = Literal["none", "qkv", "all"]
 
+REFERENCE_WIDTH = 96
+"""The width at which learning rates and initialisation hold as they stand (`model.optim`)."""
 GATED: frozenset[Activation] = frozenset({"swiglu", "geglu"})
 
 
@@ -163,6 +165,9 @@ class ModelConfig:
     multi_token: int = 0
     """Tokens after the next that are predicted too, by a block each (DeepSeek-V3, section 2.2)."""
     dropout: float = 0.0
+    mup: bool = False
+    """Whether the network is scaled so that training it is alike at every width (Yang et al. 2022,
+    Tensor Programs V, table 3): the LM head starts smaller, and scores are q k / head_dim."""
 
     def __post_init__(self) -> None:
         for name in SIZES:
@@ -204,6 +209,11 @@ class ModelConfig:
             "pooler", "False unless family is encoder",
         )  # fmt: skip
         yield self.experts is None or self.bias != "all", "bias", "none or qkv with model.experts"
+        yield (
+            not (self.mup and self.tie_embeddings),
+            "tie_embeddings", "False with model.mup: an embedding and a head learn at other rates",
+        )  # fmt: skip
+        yield not (self.mup and self.latent), "latent", "None with model.mup"
         yield 0 <= self.dropout < 1, "dropout", "at least 0 and below 1"
 
     @property
@@ -215,6 +225,15 @@ class ModelConfig:
     def rope_dim(self) -> int:
         """Numbers of a query or key that rotary positions turn."""
         return self.latent.rope_dim if self.latent else self.head_dim
+
+    @property
+    def score_scale(self) -> float:
+        """Factor on query-key products; with muP that of `REFERENCE_WIDTH` where that has heads of
+        16, as the dial's do.
+        """
+        if self.mup:
+            return math.sqrt(16) / self.head_dim
+        return self.attention_scale or 1 / math.sqrt(self.head_dim)
 
     def layer_window(self, layer: int) -> int | None:
         """The attention window of one layer, counted from 0."""
@@ -273,6 +292,35 @@ def from_depth(
         head_dim=width // heads,
         ffn_width=16 * math.ceil(width * 8 / 3 / 16) if gated else 4 * width,
         **style,
+    )
+
+
+def resized(
+    config: ModelConfig,
+    *,
+    depth: int | None = None,
+    width: int | None = None,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+) -> ModelConfig:
+    """A shape in another size; what is None stays, the feed-forward layer grows with the width.
+
+    Experts and latent attention have widths of their own, so such a shape keeps its width.
+    """
+    width, count = width or config.width, heads or config.heads
+    own = config.experts or config.latent
+    _require(not own or width == config.width, "width", width, f"{config.width}, the preset's")
+    same = (width, count) == (config.width, config.heads)
+    _require(same or width % count == 0, "heads", count, f"a divisor of the width {width}")
+    return replace(
+        config,
+        depth=depth or config.depth,
+        encoder_depth=config.encoder_depth and (depth or config.encoder_depth),
+        width=width,
+        heads=count,
+        kv_heads=kv_heads or heads or config.kv_heads,
+        head_dim=config.head_dim if same else width // count,
+        ffn_width=config.ffn_width * width // config.width,
     )
 
 

@@ -1,11 +1,13 @@
 """The weights a network starts from."""
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import nn
 
-from model.attention import Attention
+from model.attention import Attention, CrossAttention
+from model.config import REFERENCE_WIDTH, ModelConfig
 from model.experts import ExpertLayer
 from model.positions import sinusoids
 
@@ -22,12 +24,21 @@ def initialise(network: nn.Module) -> None:
     Learned positions start as sinusoids of that size, between which a shift is one linear map. From
     random ones a masked LM, which knows a token by its neighbours only, takes thousands of steps to
     find out who they are.
+
+    With muP the head starts as N(0, .02 x 96 / width): each step adds to a token's score as much at
+    every width, and so must the start (Yang et al. 2022, table 3; by lemma J.1 the same as table
+    8's multiplier 1 / width on the output).
     """
+    config = network.config
+    assert isinstance(config, ModelConfig)
+    head_std = 0.02 * (REFERENCE_WIDTH / config.width if config.mup else 1.0)
     for name, module in network.named_modules():
         if name.endswith("position_embedding"):
             rows_1T = torch.arange(len(module.weight), device=module.weight.device)[None]
             module.weight.copy_(0.02 * math.sqrt(2) * sinusoids(rows_1T, module.weight.shape[1])[0])
-        elif isinstance(module, nn.Embedding) or name == "head":
+        elif name == "head":
+            nn.init.normal_(module.weight, std=head_std)
+        elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=0.02)
         elif isinstance(module, nn.Linear):
             if name.endswith((".out", ".down")):
@@ -47,6 +58,28 @@ def initialise(network: nn.Module) -> None:
 def _even_scores(attention: Attention) -> None:
     """Give scores variance 1 whatever their scale, by the size of the queries (T5, unscaled)."""
     config = attention.config
-    if config.attention_scale is not None:
+    if config.attention_scale is not None and not config.mup:
         rows = config.heads * config.head_dim
         attention.qkv.weight[:rows] /= config.attention_scale * math.sqrt(config.head_dim)
+
+
+@torch.no_grad()
+def without_mup(network: nn.Module) -> None:
+    """Turn a network trained with muP into the same one without, which other libraries know: what
+    sets its scores apart goes into the queries.
+    """
+    for module in network.modules():
+        config = getattr(module, "config", None)
+        if not isinstance(config, ModelConfig) or not config.mup:
+            continue
+        plain = replace(config, mup=False)
+        module.config = plain  # type: ignore[assignment]
+        ratio, rows = config.score_scale / plain.score_scale, config.heads * config.head_dim
+        if isinstance(module, Attention) and config.qk_norm:
+            module.q_norm.weight.mul_(ratio)
+        elif isinstance(module, Attention):
+            for parameter in module.qkv.parameters():
+                parameter[:rows].mul_(ratio)
+        elif isinstance(module, CrossAttention):
+            for parameter in module.query.parameters():
+                parameter.mul_(ratio)

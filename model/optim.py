@@ -5,8 +5,9 @@
 
 Adam moves every number by about its learning rate a step. A matrix sums over its inputs, so what a
 step does to its output grows with their number, and its rate must fall as 1 / width. An embedding
-is looked up, not summed over, and keeps its rate at every width (Yang et al. 2021, Tensor Programs
-V, table 3: muP). So one setting found on a narrow network holds on a wide one.
+is looked up, not summed over, and keeps its rate at every width (Yang et al. 2022, Tensor Programs
+V, table 3: muP). So one setting found on a narrow network holds on a wide one. What muP asks for
+beside the rates, a smaller LM head at first and scores over the head dimension, is `config.mup`'s.
 """
 
 from collections.abc import Iterator
@@ -16,10 +17,8 @@ from torch import nn
 from torch.nn import Parameter
 
 from model.blocks import Block
+from model.config import REFERENCE_WIDTH
 from model.transformer import LanguageModel
-
-REFERENCE_WIDTH = 96
-"""The width at which `learning_rate` is the rate of the matrices as it stands."""
 
 Group = dict[str, Any]
 

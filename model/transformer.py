@@ -29,6 +29,7 @@ from model.initialise import initialise
 from model.masks import Sight, cross_sight, self_sight, single
 from model.multi_token import MultiToken
 from model.positions import RelativeBias, alibi, rotation, sinusoids
+from model.sequence import SharesRows
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Memory:
         return Memory(self.states_BSD[rows], documents)
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(nn.Module, SharesRows):
     """What all families share: an embedding of tokens, and a score for every token."""
 
     config: ModelConfig
@@ -95,11 +96,12 @@ class LanguageModel(nn.Module):
         return torch.stack(losses).sum() if losses else None
 
 
-class Stack(nn.Module):
+class Stack(nn.Module, SharesRows):
     """Blocks between positions and a last norm; `embedding`, if given, becomes a part of it.
 
     With `recompute` set, training keeps only what goes into each block and computes the rest again
-    on the way back: a third more arithmetic, far less memory (Chen et al. 2016).
+    on the way back: a third more arithmetic, far less memory (Chen et al. 2016). With `sharing` set
+    (`model.sequence`), the states are those of this process's positions.
     """
 
     def __init__(
@@ -145,6 +147,7 @@ class Stack(nn.Module):
             positions_BT = torch.arange(seen, seen + x_BTD.shape[1], device=x_BTD.device)[None]
         x_BTD = self._place(x_BTD, positions_BT, segments_BT)
         context = self.context(x_BTD, documents_BT, positions_BT, cache, prefix_BT, memory)
+        x_BTD = self.own(x_BTD)
         for layer, block in enumerate(self.blocks):
             if self.recompute and self.training:
                 x_BTD = checkpoint(block, x_BTD, context, use_reentrant=False)
@@ -186,7 +189,7 @@ class Stack(nn.Module):
         if bias_HTS is not None:
             sights = {window: sight.biased(bias_HTS) for window, sight in sights.items()}
         rope = self.config.positions == "rope"
-        turn = rotation(self.config, positions_BT, x_BTD.dtype) if rope else None
+        turn = rotation(self.config, self.own(positions_BT), x_BTD.dtype) if rope else None
         return Context(sights, turn, None if memory is None else memory.states_BSD, sight_of_memory)
 
     def _place(self, x_BTD: Tensor, positions_BT: Tensor, segments_BT: Tensor | None) -> Tensor:

@@ -32,6 +32,12 @@ class Objective(nn.Module):
     UNUSED: tuple[str, ...] = ()
     """Parts of the network that this objective gives no gradient; they are not trained."""
 
+    z_loss: float = 0.0
+    """Coefficient of the z-loss of the LM head's predictions (`losses.ChunkedCrossEntropy`)."""
+
+    penalty: Tensor | float = 0.0
+    """What z-loss added to the last loss, to be told apart from it."""
+
     scored: Callable[..., dict[str, Scored]]
     """Of a batch, every target with its loss, in order, by kind; the objective's own kind first."""
 
@@ -44,6 +50,11 @@ class Objective(nn.Module):
         for name in self.UNUSED:
             if (part := getattr(network, name, None)) is not None:
                 part.requires_grad_(False)
+
+    def token_loss(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
+        """Mean loss of the network's own LM head, z-loss included."""
+        loss, self.penalty = token_loss(self.network, hidden_ND, targets_N, self.z_loss)
+        return loss
 
 
 def hidden_states(
@@ -75,17 +86,26 @@ def balance_loss(module: nn.Module) -> Tensor | float:
     return torch.stack(found).sum() if found and module.training else 0.0
 
 
-def token_loss(network: Network, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
-    """Mean loss of the LM head's predictions over targets that are not -100."""
-    total = ChunkedCrossEntropy.apply(
+def token_loss(
+    network: Network, hidden_ND: Tensor, targets_N: Tensor, z_loss: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Mean loss of the LM head's predictions over targets that are not -100, and the part of it
+    that z-loss is.
+    """
+    total, penalty = ChunkedCrossEntropy.apply(
         network.head_input(hidden_ND),
         network.head_weight,
         network.head_bias if network.config.head_transform else None,
         targets_N,
         network.config.logit_softcap,
+        z_loss,
         torch.is_grad_enabled(),
     )
-    return total / (targets_N != IGNORED).sum().clamp(min=1)
+    count = (targets_N != IGNORED).sum()
+    if network.sharing is not None:
+        # The mean over the processes is then that over the targets of all of them.
+        count = network.sharing.mean(count)
+    return total / count.clamp(min=1), penalty / count.clamp(min=1)
 
 
 def at_targets(hidden_BTD: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -55,7 +55,7 @@ class ReplacedTokenDetection(Objective):
         filled = self._fill(inputs, targets, draws, hidden_KD)
         scores_N, replaced_N = self._detect(filled, targets, documents, **more)
         detected = F.binary_cross_entropy_with_logits(scores_N, replaced_N.to(scores_N.dtype))
-        generated = token_loss(self.generator, hidden_KD, targets_K)
+        generated, _ = token_loss(self.generator, hidden_KD, targets_K)
         return generated + self.WEIGHT * detected + balance_loss(self)
 
     @torch.no_grad()

@@ -49,7 +49,7 @@ class TokenLM(Objective):
     ) -> Tensor:
         """Mean loss over the targets; 0 when there are none."""
         hidden_BTD = hidden_states(self.network, inputs, documents, positions, **more)
-        loss = token_loss(self.network, *at_targets(hidden_BTD, targets))
+        loss = self.token_loss(*at_targets(hidden_BTD, targets))
         return loss + balance_loss(self)
 
     @torch.no_grad()
@@ -91,7 +91,7 @@ class CausalLM(TokenLM):
     ) -> Tensor:
         """Mean loss over targets that are not -100; 0 when all are. All inputs `[B, T]`."""
         hidden_BTD = hidden_states(self.network, inputs, documents, positions, **more)
-        loss = token_loss(self.network, hidden_BTD.flatten(0, 1), targets.flatten())
+        loss = self.token_loss(hidden_BTD.flatten(0, 1), self.network.own(targets).flatten())
         if self.network.config.multi_token:
             assert isinstance(self.network, Transformer), "only decoders have such modules"
             states = self.network.further(hidden_BTD, inputs, documents, positions)
@@ -100,7 +100,7 @@ class CausalLM(TokenLM):
                     self.network,
                     further_BTD.flatten(0, 1),
                     further_targets(targets, documents, k, IGNORED).flatten(),
-                )
+                )[0]
                 for k, further_BTD in enumerate(states, 1)
             ]
             loss = loss + self.FURTHER * torch.stack(losses).mean()
@@ -124,7 +124,7 @@ class PairLM(Objective):
     def forward(self, inputs: Tensor, targets: Tensor, *, labels: Tensor, **more: Tensor) -> Tensor:
         """Sum of the mean loss of the tokens and that of the `labels` `[B]`."""
         hidden_BTD = hidden_states(self.network, inputs, **more)
-        tokens = token_loss(self.network, *at_targets(hidden_BTD, targets))
+        tokens = self.token_loss(*at_targets(hidden_BTD, targets))
         return tokens + F.cross_entropy(self._scores(hidden_BTD), labels) + balance_loss(self)
 
     @torch.no_grad()
@@ -196,9 +196,11 @@ MODULES: dict[str, type[Objective]] = {
 """By name of the objective; all others are a `TokenLM`."""
 
 
-def with_objective(network: Network, objective: str) -> Objective:
+def with_objective(network: Network, objective: str, z_loss: float = 0.0) -> Objective:
     """The module that trains a network on an objective."""
-    return MODULES.get(objective, TokenLM)(network)
+    module = MODULES.get(objective, TokenLM)(network)
+    module.z_loss = z_loss
+    return module
 
 
 def own_parameters(module: Objective) -> dict[str, Tensor]:

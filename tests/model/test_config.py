@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.config import ExpertConfig, LatentConfig, ModelConfig, from_depth
+from model.config import ExpertConfig, LatentConfig, ModelConfig, from_depth, resized
+from model.presets import PRESETS, preset
 
 
 def shape(config: ModelConfig) -> tuple[int, int, int, int, int]:
@@ -55,6 +56,25 @@ def test_every_depth_can_be_built(depth):
 def test_a_shape_that_cannot_be_built_is_refused_by_field(change, message):
     with pytest.raises(ValueError, match=message):
         from_depth(4, **{"vocab_size": 512, "context": 64, **change})
+
+
+def test_a_published_shape_takes_another_size():
+    for own in PRESETS.values():
+        assert resized(own) == own
+    gpt_2 = resized(preset("gpt2"), depth=4, width=224, heads=7)
+    assert shape(gpt_2) == (224, 7, 7, 32, 896)
+    assert (gpt_2.depth, gpt_2.norm, gpt_2.positions) == (4, "layer", "learned")
+    assert shape(resized(preset("llama-3.1-8b"), depth=2)) == (4096, 32, 8, 128, 14_336)
+    assert shape(resized(preset("mistral-7b"), width=512)) == (512, 32, 8, 16, 1792)
+    bart = resized(preset("bart-base"), depth=2)
+    assert (bart.encoder_depth or bart.depth, bart.depth) == (2, 2)
+
+
+def test_a_size_that_a_published_shape_cannot_take_is_refused():
+    with pytest.raises(ValueError, match=r"model\.heads is 12; it must be a divisor of the width 80"):
+        resized(preset("gpt2"), width=80)
+    with pytest.raises(ValueError, match=r"model\.width is 512; it must be 7168, the preset's"):
+        resized(preset("deepseek-v3"), width=512)
 
 
 def test_an_encoder_has_berts_shape():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from model.config import ModelConfig, from_depth
 from model.objectives import losses
 from model.objectives.losses import ChunkedCrossEntropy, chunks
-from model.objectives.modules import CausalLM
+from model.objectives.modules import CausalLM, with_objective
 from model.transformer import Transformer
 
 SMALL = from_depth(2, vocab_size=31, context=16, width=32, heads=2)
@@ -60,33 +60,42 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(losses, "CHUNK_ELEMENTS", 31 * 7)
 
 
+def plain_penalty(network: Transformer, inputs, targets, documents, positions) -> torch.Tensor:
+    logits = network.logits(network(inputs, documents, positions))
+    return logits.logsumexp(-1)[targets != -100].square().mean()
+
+
+@pytest.mark.parametrize("z_loss", [0.0, 0.3])
 @pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
-def test_loss_and_gradients_are_those_of_the_plain_loss(config, small_chunks):
+def test_loss_and_gradients_are_those_of_the_plain_loss(config, z_loss, small_chunks):
     network = randomised(config)
-    expected = plain(network, **batch())
-    expected.backward()
+    entropy, penalty = plain(network, **batch()), z_loss * plain_penalty(network, **batch())
+    (entropy + penalty).backward()
     gradients = [p.grad.clone() for p in network.parameters()]
     network.zero_grad()
-    loss = CausalLM(network)(**batch())
+    objective = with_objective(network, "causal", z_loss)
+    loss = objective(**batch())
     (3 * loss).backward()
-    assert loss.item() == pytest.approx(expected.item(), abs=1e-12)
+    assert loss.item() == pytest.approx((entropy + penalty).item(), abs=1e-12)
+    assert objective.penalty.item() == pytest.approx(penalty.item(), abs=1e-12)
     for parameter, gradient in zip(network.parameters(), gradients, strict=True):
         assert torch.allclose(parameter.grad, 3 * gradient, atol=1e-10)
 
 
-@pytest.mark.parametrize("cap", [None, 1.5])
-def test_the_gradient_is_the_numerical_one(cap, small_chunks):
+@pytest.mark.parametrize(("cap", "z_loss"), [(None, 0.0), (1.5, 0.0), (None, 0.1), (1.5, 0.1)])
+def test_the_gradient_is_the_numerical_one(cap, z_loss, small_chunks):
     random = torch.Generator().manual_seed(2)
     hidden = torch.randn(9, 5, generator=random, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(31, 5, generator=random, dtype=torch.float64, requires_grad=True)
     bias = torch.randn(31, generator=random, dtype=torch.float64, requires_grad=True)
     targets = torch.tensor([0, 30, 4, -100, 4, 7, 2, -100, 9])
     assert torch.autograd.gradcheck(
-        lambda h, w, b: ChunkedCrossEntropy.apply(h, w, b, targets, cap, True),
+        lambda h, w, b: ChunkedCrossEntropy.apply(h, w, b, targets, cap, z_loss, True)[0],
         (hidden, weight, bias),
     )
     assert torch.autograd.gradcheck(
-        lambda h, w: ChunkedCrossEntropy.apply(h, w, None, targets, cap, True), (hidden, weight)
+        lambda h, w: ChunkedCrossEntropy.apply(h, w, None, targets, cap, z_loss, True)[0],
+        (hidden, weight),
     )
 
 
