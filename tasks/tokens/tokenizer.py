@@ -59,14 +59,18 @@ class TokenizerSettings(Settings):
             # With a letter or digit inside, no word of the text, and so no merge, can spell it.
             if not re.fullmatch(r"<\|\w*[^\W_]\w*\|>", token) or token in SPECIALS:
                 raise ValueError(f"special_tokens: {token!r} must look like <|note|> and be new")
-        needed = 256 + len(SPECIALS) + len(self.special_tokens)
-        if self.vocab_size < needed:
+        if self.vocab_size < self.least:
             raise ValueError(
-                f"vocab_size {self.vocab_size} must be at least {needed}: 256 bytes and "
-                f"{needed - 256} special tokens, of which the objective needs "
+                f"vocab_size {self.vocab_size} must be at least {self.least}: 256 bytes and "
+                f"{self.least - 256} special tokens, of which the objective needs "
                 f"{len(self.special_tokens)}"
             )
         return self
+
+    @property
+    def least(self) -> int:
+        """Tokens of a vocabulary without merges: bytes and special tokens."""
+        return 256 + len(SPECIALS) + len(self.special_tokens)
 
     def identity(self) -> dict[str, Any]:
         """All values; `special_tokens` only where there are any, which most recipes do not have."""
@@ -91,7 +95,8 @@ def train_tokenizer(text: Artifact, settings: TokenizerSettings, draft: Draft) -
         )
     wanted = min(total, settings.text_bytes)
     sample = list(_spread(text, min(1.0, SAMPLE_BYTES / total)))
-    native = settings.kind == "bpe" and _agree(sample, settings)
+    merges = settings.vocab_size > settings.least  # without, there is nothing to compile for
+    native = settings.kind == "bpe" and merges and _agree(sample, settings)
     train = _train_natively if native else _train
     tokenizer = train(_reported(_spread(text, wanted / total), wanted, draft), settings)
     tokenizer.save(str(draft.path / FILE))

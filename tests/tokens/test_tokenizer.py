@@ -164,6 +164,13 @@ def test_facts_count_bytes_tokens_and_words(store: Store, make_text: MakeText) -
     }
 
 
+def test_a_vocabulary_of_bytes_needs_no_training(store: Store, make_text: MakeText) -> None:
+    artifact = train(store, make_text(["ab ab é"]), vocab_size=260)
+    assert artifact.manifest.facts["trained_by"] == "tokenizers"
+    assert load(artifact).decode_bytes(load(artifact).encode("ab é")) == "ab é".encode()
+    assert len(load(artifact).encode("ab é")) == 5
+
+
 def test_a_share_of_the_text_is_taken_from_all_over_it(store: Store, make_text: MakeText) -> None:
     text = make_text([f"{'early' if i < 50 else 'late'} " * 100 for i in range(100)])
     small = train(store, text, text_bytes=10_000)
