@@ -27,7 +27,7 @@ def test_name_and_sources_suffice(recipe_file: Path) -> None:
     recipe = load(str(recipe_file))
     assert recipe.tokenizer.vocab_size == 4096
     assert recipe.pretrain.batch_tokens == 16_384
-    assert (recipe.model.family, recipe.model.depth) == ("decoder", 4)
+    assert (recipe.model.family, recipe.model.depth) == ("decoder", None)
     assert recipe.filters.preset == "basic"
     assert recipe.dedup.exact and recipe.dedup.fuzzy
     assert {"email", "ip", "phone", "card", "iban", "secret"} <= set(recipe.redact.kinds)
