@@ -5,6 +5,7 @@ The manifest of a removed artifact is kept under `manifests/`, so that lineage o
 
 import shutil
 from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,20 @@ from cluster.runs import RunRecord, records
 from cluster.store import Store
 
 
-def collect(keep: int = 1, dry_run: bool = False, root: Path | None = None) -> dict[str, Any]:
-    """Remove what the newest `keep` completed runs of each recipe do not need, nor a live run."""
+def collect(
+    keep: int = 1,
+    dry_run: bool = False,
+    root: Path | None = None,
+    spared: Collection[str] = (),
+) -> dict[str, Any]:
+    """Remove what the newest `keep` completed runs of each recipe do not need, nor a live run.
+
+    Artifacts of `spared` stages stay, whatever they were made from.
+    """
     store = Store(root)
     needed = _needed(store, _kept(records(store.root), keep))
-    unused = [a for a in store.artifacts() if a.fingerprint not in needed]
+    found = [a for a in store.artifacts() if a.manifest.stage not in spared]
+    unused = [a for a in found if a.fingerprint not in needed]
     busy = {p.name[:8] for p in (store.root / "locks").glob("*") if is_held(p)}
     folders = [a.path for a in unused] + _leftovers(store, busy)
     freed = sum(_size(folder) for folder in folders)

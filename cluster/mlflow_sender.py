@@ -10,6 +10,7 @@ import math
 import re
 import time
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,14 @@ from mlflow.entities import (
 )
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 
 from cluster.files import write_atomically
 from cluster.tracking import ended, events, sent
 
 BATCH, RETRY_SECONDS = 1000, 10.0
 KEEP_SECONDS = 7 * 86400
+TABLE_ROWS = 10_000
 log = logging.getLogger("headrace.tracking")
 
 
@@ -127,8 +130,17 @@ class Sender:
             self.client.log_inputs(run_id, [_dataset(one) for one in event["inputs"]])
         elif "model" in event:
             self._model(run_id, experiment_id, event["model"])
+        elif "table" in event:
+            self._table(run_id, event["table"], Path(event["rows_of"]))
+        elif "file" in event:
+            self._file(run_id, Path(event["file"]))
         elif "end" in event:
             self.client.set_terminated(run_id, event["end"], event["time"])
+
+    def _file(self, run_id: str, path: Path) -> None:
+        """Copy a file to the run's artifacts, unless it is gone by now."""
+        if path.exists():
+            self.client.log_artifact(run_id, str(path))
 
     def _params(self, run_id: str, values: dict[str, str]) -> None:
         """Log parameters that the run does not have; MLflow lets none change."""
@@ -144,6 +156,19 @@ class Sender:
         model = self.client.create_logged_model(experiment_id, name, run_id, tags)
         self.client.finalize_logged_model(model.model_id, "READY")
         self.client.log_batch(run_id, tags=[RunTag("headrace.model", path)])
+
+    def _table(self, run_id: str, name: str, path: Path) -> None:
+        """What `MlflowClient.log_table` writes; but that would append the rows again if this was
+        stopped in the middle and sent anew.
+        """
+        if not path.exists():
+            log.error("the table %s of run %s is gone: %s", name, run_id, path)
+            return
+        self.client.log_text(run_id, _split(path), name)
+        tags = self.client.get_run(run_id).data.tags
+        listed = json.loads(tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
+        if (entry := {"path": name, "type": "table"}) not in listed:
+            self.client.set_tag(run_id, MLFLOW_LOGGED_ARTIFACTS, json.dumps([*listed, entry]))
 
 
 def joined(lines: Iterable[tuple[dict[str, Any], int]]) -> Iterator[tuple[dict[str, Any], int]]:
@@ -183,6 +208,19 @@ def _dataset(one: dict[str, str]) -> DatasetInput:
     source = json.dumps({"uri": one["source"]})
     dataset = Dataset(one["name"], one["digest"], source_type="local", source=source)
     return DatasetInput(dataset, [InputTag("mlflow.data.context", one["use"])])
+
+
+def _split(path: Path) -> str:
+    """The first rows of a JSON-lines file as pandas' "split" table; nested values as text."""
+    with path.open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in islice(file, TABLE_ROWS)]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    data = [[_cell(row.get(key)) for key in columns] for row in rows]
+    return json.dumps({"columns": columns, "data": data})
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, dict | list) else value
 
 
 def _key(name: str) -> str:

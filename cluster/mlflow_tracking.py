@@ -56,6 +56,10 @@ class PipelineRun:
         page = f"#/experiments/{known['experiment_id']}/runs/{known['run_id']}"
         return f"{ui.rstrip('/')}/{page}?{TRAINING_VIEW}"
 
+    def table(self, name: str, rows: Path) -> None:
+        """Show the rows of a JSON-lines file as an evaluation table of the run."""
+        self._journal.table(name, rows)
+
     def finish(self, status: str, metrics: Mapping[str, float] | None = None) -> None:
         """End the run, status `completed`, `failed` or `crashed`, and let MLflow catch up."""
         if metrics:

@@ -42,6 +42,12 @@ class Tracker(Protocol):
     def model(self, path: Path) -> None:
         """Log a model folder by reference."""
 
+    def file(self, path: Path) -> None:
+        """Log a copy of a file."""
+
+    def table(self, name: str, rows: Path) -> None:
+        """Log the rows of a JSON-lines file as an evaluation table, named `x.json`."""
+
     def close(self, status: str = "FINISHED") -> None:
         """End the tracked run: FINISHED, FAILED or KILLED."""
 
@@ -61,6 +67,12 @@ class NullTracker:
         """Do nothing."""
 
     def model(self, path: Path) -> None:
+        """Do nothing."""
+
+    def file(self, path: Path) -> None:
+        """Do nothing."""
+
+    def table(self, name: str, rows: Path) -> None:
         """Do nothing."""
 
     def close(self, status: str = "FINISHED") -> None:
@@ -104,6 +116,14 @@ class JournalTracker:
     def model(self, path: Path) -> None:
         """Log a model folder by reference; nothing is copied."""
         append(self.path, {"model": str(path)})
+
+    def file(self, path: Path) -> None:
+        """Log a copy of a file, as it is when it is sent."""
+        append(self.path, {"file": str(path)})
+
+    def table(self, name: str, rows: Path) -> None:
+        """Log a JSON-lines file as an evaluation table; it is read when it is sent."""
+        append(self.path, {"table": name, "rows_of": str(rows)})
 
     def close(self, status: str = "FINISHED") -> None:
         """End the run. One that did not finish goes on when its stage is tried again."""

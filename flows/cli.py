@@ -16,7 +16,7 @@ import typer
 
 from cluster.environment import keep_bytecode
 from cluster.errors import BadInput, StageFailed
-from flows.commands import measures, models, runs, services, store
+from flows.commands import measures, models, runs, scores, services, store
 from flows.output import console
 
 INTERRUPTED = 130  # what Typer makes of Ctrl-C, and shells expect
@@ -29,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (runs, models, measures, services, store):
+for group in (runs, models, measures, scores, services, store):
     group.register(app)
 
 

@@ -30,6 +30,13 @@ from flows.recipe import Recipe
 
 # Stages whose figures stand for the run; those of other stages carry the stage's name.
 SCORES = {"evaluate", "classify", "answers", "judge"}
+# Files of rows that MLflow shows as evaluation tables.
+TABLES = {
+    "answers": "answers.jsonl",
+    "classify": "predictions.jsonl",
+    "exam": "rows.jsonl",
+    "judge": "judge.jsonl",
+}
 Goal = Literal["all", "data", "pretrain", "sweep"]
 log = logging.getLogger("headrace.run")
 
@@ -58,6 +65,9 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
         record = record.model_copy(update={"stages": done, "status": status, "seconds": seconds})
         record = record.model_copy(update=_results(done))
         record.save(store.root)
+        for stage in done:
+            if stage.artifact and stage.stage in TABLES:
+                tracked.table(f"{stage.name}.json", Path(stage.artifact) / TABLES[stage.stage])
         tracked.finish(status, record.metrics)
         record = record.model_copy(update={"urls": _urls(tracked)})  # MLflow has its page by now
         record.save(store.root)
@@ -86,7 +96,7 @@ def _results(stages: list[StageRecord]) -> dict[str, Any]:
     for stage in stages:
         if stage.artifact is None or stage.stage == "sweep":
             continue
-        prefix = "" if stage.stage in SCORES else f"{stage.stage}."
+        prefix = "" if stage.stage in SCORES else f"{stage.name}."
         found = Artifact.load(Path(stage.artifact)).manifest.metrics
         metrics |= {f"{prefix}{key}": value for key, value in found.items()}
         if stage.stage == "report":

@@ -48,6 +48,7 @@ class EvaluateSettings(Settings):
     heldout: HeldoutSettings = HeldoutSettings()
     answers: AnswerSettings = AnswerSettings()
     judge: JudgeSettings = JudgeSettings()
+    exams: tuple[str, ...] = Field((), description="YAML files of exams for the finished model")
 
 
 class Recipe(Settings):

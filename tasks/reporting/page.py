@@ -26,6 +26,11 @@ ANSWER_KEYS = ("input", "prediction", "reference", "sampled")
 
 def render(artifacts: Sequence[Artifact], recipe: str) -> str:
     """The page as HTML."""
+    return fill("report.html.j2", view(artifacts, recipe))
+
+
+def fill(template: str, values: View) -> str:
+    """A template of this folder with its values, as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -39,7 +44,7 @@ def render(artifacts: Sequence[Artifact], recipe: str) -> str:
     for name in ("label", "number", "signed_percent", "duration", "size"):
         environment.filters[name] = getattr(words, name)
     environment.filters["drawing"] = Markup  # only for what plots.py drew
-    return environment.get_template("report.html.j2").render(view(artifacts, recipe))
+    return environment.get_template(template).render(values)
 
 
 def view(artifacts: Sequence[Artifact], recipe: str) -> View:
@@ -66,6 +71,7 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
         "scaling": scaling(stages["forecast"] or stages["fit"], stages["sweep"]),
         "variants": variants(stages["compare"]),
         "scores": scores(stages),
+        "exams": exams(stages),
         "judge": judge(stages),
         "samples": _picked(_facts(stages, "answers").get("samples"), ANSWER_KEYS),
         "lineage": lineage(artifacts),
@@ -157,6 +163,15 @@ def scores(stages: Stages) -> list[tuple[str, float]]:
     return [(words.label(k), v) for k, v in found.items()]
 
 
+def exams(stages: Stages) -> list[View]:
+    """Every figure of every exam, with its interval and what a guess would have."""
+    return [
+        {"exam": artifact.manifest.facts["exam"], "metric": words.label(metric), **result}
+        for artifact in stages["exam"]
+        for metric, result in artifact.manifest.facts["results"].items()
+    ]
+
+
 def judge(stages: Stages) -> View:
     """The judge's means with interval, spread, baselines and canaries; what to think of them."""
     facts = _facts(stages, "judge")
@@ -165,6 +180,7 @@ def judge(stages: Stages) -> View:
     columns = ("intervals", "spreads", "baselines", "random", "canaries")
     return {
         "note": facts.get("note", ""),
+        "warnings": facts.get("warnings", []),
         "name": facts.get("judge", ""),
         "unscored": facts.get("unscored", {}),
         "rows": [
@@ -180,7 +196,6 @@ def lineage(artifacts: Sequence[Artifact]) -> list[View]:
     names = {a.fingerprint: _short_name(a) for a in artifacts}
     return [
         {
-        "warnings": facts.get("warnings", []),
             "name": _short_name(a),
             "fingerprint": a.fingerprint[:8],
             "made_from": [names.get(f, f[:8]) for f in parents(a.manifest)],

@@ -32,13 +32,13 @@ class AnswerSettings(Settings):
     temperature: float = Field(0.8, gt=0, description="of those random draws")
 
 
-@stage(version=2)
+@stage(version=3)
 def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draft) -> None:
     """Answer the first held-out instructions greedily.
 
     Writes `answers.jsonl`, rows `{id, input, prediction, reference, context}`. Metrics: `answers_`
     and the name of an overlap score, over all rows (F-measure of ROUGE). Facts: the scores'
-    signatures, `empty` answers, `shortened` prompts, and `samples` for the report.
+    signatures and 95 % `intervals`, `empty` answers, `shortened` prompts, `samples` for the report.
     """
     from tasks.generation import load_model, start_ids
     from tasks.scoring.overlap.scores import figure, score
@@ -58,6 +58,7 @@ def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draf
     draft.metrics = {f"answers_{name}": figure(v) for name, v in scored["corpus"].items()}
     draft.facts = {
         "signatures": scored["signatures"],
+        "intervals": scored["intervals"],
         "empty": sum(not text.strip() for text in texts),
         "shortened": sum(len(a) < len(b) for a, b in zip(prompts, whole, strict=True)),
         "samples": _samples(network, encoder, prompts, rows, max_tokens, start, settings, seed),

@@ -16,6 +16,7 @@ from cluster.errors import BadInput
 from model.config import Family
 from model.objectives.base import Objective, Scored
 from model.objectives.rows import Vocabulary
+from tasks.scoring.doubt.statistics import Interval, statistic_interval
 from tasks.scoring.witten_bell import witten_bell_bits_per_byte
 from tasks.tokens.encoder import Encoder, load
 from tasks.tokens.loader import Batch, Loader, windows
@@ -29,15 +30,30 @@ TOKENS = "tokens"
 
 @dataclass
 class Tally:
-    """Targets of one kind, with their summed loss in nats and how many were predicted right."""
+    """Targets of one kind: how many were predicted right, and by batch their number and their
+    summed loss in nats.
+    """
 
-    nats: float = 0.0
     hits: int = 0
     targets: list[int] = field(default_factory=list)
+    blocks: list[tuple[int, float]] = field(default_factory=list)
+
+    @property
+    def nats(self) -> float:
+        """The loss of all."""
+        return sum(nats for _, nats in self.blocks)
+
+    def interval(self) -> Interval:
+        """The 95 % bootstrap interval of the loss of a target, over batches: tokens beside each
+        other are not independent.
+        """
+        data = np.array(self.blocks)
+        return statistic_interval(lambda rows: float(rows[:, 1].sum() / rows[:, 0].sum()), data)
 
     def add(self, scored: Scored, most: int) -> None:
         """Count up to `most` more targets."""
-        self.nats += float(scored.losses[:most].double().sum())
+        losses = scored.losses[:most].double()
+        self.blocks.append((len(losses), float(losses.sum())))
         self.hits += int(scored.hits[:most].sum())
         self.targets += scored.targets[:most].tolist()
 
@@ -94,6 +110,15 @@ class HeldoutScore:
     def nats(self) -> float:
         """Their summed loss."""
         return self.primary.nats
+
+    def intervals(self) -> dict[str, Interval]:
+        """Of the loss and, where targets are tokens, of the bits per byte."""
+        found = {"heldout_loss": self.primary.interval()}
+        if TOKENS in tuple(self.tallies)[:1]:
+            bits = self.tokens / (math.log(2) * max(1, len(self.text)))
+            low, high = found["heldout_loss"]
+            found["bits_per_byte"] = (low * bits, high * bits)
+        return found
 
     def metrics(self, seen: dict[str, Unigram]) -> dict[str, float]:
         """See `evaluate`."""

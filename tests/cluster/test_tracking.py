@@ -1,6 +1,9 @@
 import json
 import math
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,7 +53,7 @@ def history(sender: Any, run_id: str | None, key: str = "loss") -> list[tuple[in
 
 
 def test_a_training_stage_is_a_nested_run_of_its_pipeline(
-    sender: Any, request: pytest.FixtureRequest
+    sender: Any, fresh_home: Path, request: pytest.FixtureRequest
 ) -> None:
     run = pipeline(request)
     stage_run = stage_tracker(pretrain, "pretrain", run.run_id, FINGERPRINT)
@@ -59,6 +62,8 @@ def test_a_training_stage_is_a_nested_run_of_its_pipeline(
     shards = SimpleNamespace(name="shards/mine-12", fingerprint="f" * 64, path=Path("/s"))
     stage_run.datasets({"shards": shards})
     stage_run.model(Path("/models/mine-ab"))
+    (fresh_home / "trace.json.gz").touch()
+    stage_run.file(fresh_home / "trace.json.gz")
     stage_run.close()
     run.finish("completed", {"bits_per_byte": 2.5})
     sender.send_all()  # journals in the order of their names: the stage may come first
@@ -79,6 +84,7 @@ def test_a_training_stage_is_a_nested_run_of_its_pipeline(
     assert nested.data.params["model.width"] == "null"
     assert len(nested.data.params["notes"]) == 500
     assert history(sender, stage_run.run_id) == [(1, 9.0), (2, 8.0), (3, 7.0)]
+    assert [f.path for f in sender.client.list_artifacts(stage_run.run_id)] == ["trace.json.gz"]
     (entry,) = nested.inputs.dataset_inputs
     assert (entry.dataset.name, entry.dataset.digest) == ("shards/mine-12", "f" * 32)
     url = run.url("http://127.0.0.1:5000/")
@@ -146,6 +152,30 @@ def test_sending_twice_stores_once(sender: Any, request: pytest.FixtureRequest) 
     assert history(sender, tracker.run_id) == [(1, 9.0), (2, 8.0), (3, 7.0)]
 
 
+def test_a_table_of_rows_is_sent_once(
+    sender: Any, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    run = pipeline(request)
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"id": "größer", "right": true}\n{"id": 2, "nats": [1.5, -2]}\n')
+    sender.send_all()
+    state = run._journal.path.with_suffix(".sent")
+    before = state.read_text()
+    run.table("exam.json", path)
+    run.table("gone.json", tmp_path / "gone.jsonl")
+    sender.send_all()
+    state.write_text(before)  # killed after sending, before remembering
+    sender.send_all()
+    run_id = run.mlflow_run_id
+    assert run_id is not None
+    table = json.loads(Path(sender.client.download_artifacts(run_id, "exam.json")).read_text())
+    assert table["columns"] == ["id", "right", "nats"]
+    assert table["data"] == [["größer", True, None], [2, None, "[1.5, -2]"]]
+    tags = sender.client.get_run(run_id).data.tags
+    listed = json.loads(tags["mlflow.loggedArtifacts"])
+    assert listed == [{"path": "exam.json", "type": "table"}]
+
+
 def test_an_unreachable_store_loses_nothing(
     sender: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +195,70 @@ def test_an_unreachable_store_loses_nothing(
     sender._retry_at.clear()
     sender.send_all()
     assert history(sender, tracker.run_id) == [(1, 9.0), (2, 8.0), (3, 7.0), (4, 6.0)]
+
+
+@pytest.fixture
+def away(fresh_home: Path, database: str, tmp_path: Path) -> Iterator[Path]:
+    """MLflow and its sender in a process of their own; errors while this file exists."""
+    (fresh_home / "tracking").mkdir(parents=True, exist_ok=True)
+    arguments = [str(fresh_home / "tracking"), database, str(tmp_path / "away")]
+    command = [sys.executable, "-m", "tests.cluster.mlflow_outage", *arguments]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
+    yield tmp_path / "away"
+    process.kill()
+    process.wait()
+
+
+def add_time(spent: list[float], call: Callable[..., None], *arguments: Any) -> None:
+    began = time.perf_counter()
+    call(*arguments)
+    spent.append(time.perf_counter() - began)
+
+
+@pytest.mark.parametrize(
+    ("steps", "seconds"), [(300, 0.0), pytest.param(12_000, 60.0, marks=pytest.mark.slow)]
+)
+def test_mlflow_answering_errors_costs_training_no_time_and_no_figure(
+    sender: Any,
+    away: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: int,
+    seconds: float,
+) -> None:
+    """The outage lasts as long as the training and at least `seconds`; steps take milliseconds, so
+    that logging would show.
+    """
+    from cluster.placement import Placement
+    from tasks.training.launch import launch
+    from tasks.training.telemetry import MetricsFile, Reporter
+    from tests.training import toy
+
+    run = PipelineRun.start("mine", f"outage-{steps}", {})
+    tracker = stage_tracker(pretrain, "pretrain", run.run_id, "outage00")
+    deadline = time.monotonic() + 120
+    while tracker.run_id is None:
+        assert time.monotonic() < deadline, "MLflow does not answer"
+        time.sleep(0.05)
+    away.touch()
+    spent: list[float] = []
+    for owner, name in ((MetricsFile, "append"), (Reporter, "progress"), (Reporter, "final")):
+        call = getattr(owner, name)
+        monkeypatch.setattr(
+            owner, name, lambda *arguments, call=call: add_time(spent, call, *arguments)
+        )
+    began = time.monotonic()
+    folder = away.parent / "training"
+    job = toy.job(folder, build=toy.network, steps=steps, tracker=tracker, checkpoint_seconds=5)
+    launch(job, Placement())
+    training = sum(json.loads(line)["seconds"] for line in (folder / "metrics.jsonl").open())
+    time.sleep(max(0.0, seconds - (time.monotonic() - began)))
+    print(f"{sum(spent) / training:.2%} of {training:.1f} s spent on logging")
+    assert sum(spent) < 0.02 * training
+    assert history(sender, tracker.run_id) == []
+    away.unlink()
+    assert mlflow_tracking.drain([tracker.path], timeout=120)
+    for key in ("loss", "lr", "grad_norm", "seconds"):
+        assert [step for step, _ in history(sender, tracker.run_id, key)] == [*range(1, steps + 1)]
 
 
 def test_an_event_that_mlflow_refuses_does_not_hold_up_the_next(

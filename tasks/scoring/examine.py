@@ -1,0 +1,161 @@
+"""Exams put to models: results kept in the store, so that only what is new is ever asked.
+
+    headrace exam MODEL EXAM.yaml...
+
+MODEL is an artifact, a model folder, a folder of model folders (checkpoints, say), or `all`: every
+model of the store that writes text. Each result is an artifact of stage `exam` and a tracked run,
+its figures as metrics, its rows as a table.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.artifact import MANIFEST, Artifact
+from cluster.errors import BadInput
+from cluster.stage import build, specify
+from cluster.store import Store
+from cluster.tracking import JournalTracker
+from tasks.data.reading.hashes import file_hash
+from tasks.scoring.exam import MODEL_FILES, ROWS, exam, sitting
+
+ALL = "all"
+EXPERIMENT = "exams"
+WRITERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+
+
+@dataclass(frozen=True)
+class Examinee:
+    """A model that sits exams: an artifact, a folder, a name at an endpoint or of given answers."""
+
+    name: str
+    artifact: Artifact | None = None
+    folder: Path | None = None
+    url: str | None = None
+    answers: Path | None = None
+
+
+def examinees(model: str, url: str | None = None, answers: Path | None = None) -> list[Examinee]:
+    """The models that a user names. Raises BadInput where there is none."""
+    if url is not None or answers is not None:
+        return [Examinee(model, url=url, answers=answers)]
+    folder, store = Path(model), Store()
+    if model == ALL and not folder.exists():
+        found = [Examinee(a.name, a) for a in store.artifacts() if writes(a.path)]
+    elif (folder / "config.json").is_file():
+        found = [_of_folder(folder)]
+    elif folder.is_dir():
+        found = [_of_folder(path) for path in sorted(folder.iterdir()) if writes(path)]
+    else:
+        artifact = store.get(model)
+        found = [Examinee(artifact.name, artifact)]
+    if not found:
+        raise BadInput(f"'{model}' holds no model that writes text; `headrace ls` lists models")
+    return found
+
+
+def writes(folder: Path) -> bool:
+    """Whether a folder is a whole model with a decoder, and no classifier."""
+    if not all((folder / name).is_file() for name in MODEL_FILES):
+        return False
+    about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if (folder / "classifier").exists():
+        return False
+    kind = str((about.get("architectures") or [""])[0])
+    return kind.endswith(WRITERS) or about.get("family") in ("decoder", "encoder_decoder")
+
+
+def examine(
+    examinee: Examinee,
+    path: Path,
+    concurrency: int = 16,
+    contamination: Path | None = None,
+    rebuild: bool = False,
+    on_progress: Callable[[dict[str, Any]], None] | None = None,
+) -> tuple[Artifact, bool]:
+    """The result of one exam, and whether it was there already.
+
+    Without `contamination`, what the model's own training text held of the exam is looked up among
+    the stages it was made by. Raises BadInput for an unusable exam or model.
+    """
+    store = Store()
+    settings = sitting(
+        path,
+        examinee.name,
+        folder=str(examinee.folder.resolve()) if examinee.folder else None,
+        url=examinee.url,
+        answers=str(examinee.answers.resolve()) if examinee.answers else None,
+        concurrency=concurrency,
+    )
+    definition = settings.exam
+    rows = file_hash(Path(settings.place) / definition.rows)
+    if split := _items(contamination) or _own_items(store, examinee, rows):
+        settings = settings.model_copy(update={"contamination": str(split)})
+    model: dict[str, Any] = {"model": examinee.artifact} if examinee.artifact else {}
+    inputs: dict[str, Any] = {name: artifact.fingerprint for name, artifact in model.items()}
+    spec = specify(exam, definition.name, inputs, {"settings": settings})
+    if not rebuild and (found := store.find(spec.stage, spec.fingerprint)):
+        return found, True
+    about = {
+        "name": f"{definition.name} {examinee.name}",
+        "experiment": EXPERIMENT,
+        "tags": {"headrace.exam": definition.name, "headrace.model": examinee.name},
+    }
+    tracker = JournalTracker(f"exam-{spec.fingerprint[:8]}", about)
+    tracker.params({"model": examinee.name, **definition.model_dump(mode="json")})
+    try:
+        artifact = build(
+            exam,
+            store,
+            recipe=definition.name,
+            tracker=tracker,
+            on_progress=on_progress,
+            force=rebuild,
+            settings=settings,
+            **model,
+        )
+    except BaseException:
+        tracker.close("FAILED")
+        raise
+    tracker.table("exam.json", artifact.path / ROWS)
+    tracker.close()
+    return artifact, False
+
+
+def shown(artifact: Artifact, rows: bool = True) -> dict[str, Any]:
+    """A result as commands print it; every figure by its name, too."""
+    manifest = artifact.manifest
+    found = {**manifest.facts, **manifest.metrics, "artifact": str(artifact.path)}
+    if rows:
+        text = artifact.file(ROWS).read_text(encoding="utf-8")
+        found["rows"] = [json.loads(line) for line in text.split("\n") if line]
+    return found
+
+
+def _of_folder(folder: Path) -> Examinee:
+    if (folder / MANIFEST).is_file():
+        artifact = Artifact.load(folder)
+        return Examinee(artifact.name, artifact)
+    return Examinee(folder.resolve().name, folder=folder)
+
+
+def _items(contamination: Path | None) -> Path | None:
+    if contamination is None:
+        return None
+    return contamination / "items.jsonl" if contamination.is_dir() else contamination
+
+
+def _own_items(store: Store, examinee: Examinee, rows: str) -> Path | None:
+    """What stage `decontaminate` found of these rows, if this model's text went through it."""
+    if examinee.artifact is None:
+        return None
+    for artifact in store.lineage(examinee.artifact):
+        if artifact.manifest.stage == "decontaminate":
+            benchmarks: Sequence[dict[str, Any]] = artifact.manifest.settings["settings"][
+                "benchmarks"
+            ]
+            if any(benchmark["path"] == rows for benchmark in benchmarks):
+                return artifact.file("items.jsonl")
+    return None

@@ -1,0 +1,61 @@
+"""Exams as a Prefect flow: new models sit them, on a schedule, and nothing is done twice."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import services
+
+
+@pytest.fixture
+def exam(tmp_path: Path, shared_home: Path) -> Path:
+    services.up()
+    rows = [{"question": "def", "choices": ["a", "b"], "answer": n} for n in (0, 1)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = tmp_path / "scheduled.yaml"
+    path.write_text("name: scheduled\nkind: choice\nrows: rows.jsonl\n")
+    return path
+
+
+def test_each_new_checkpoint_sits_once(
+    tiny: Any, tmp_path: Path, exam: Path, shared_home: Path
+) -> None:
+    from flows.examining import PAGE, exams
+
+    checkpoints = tmp_path / "checkpoints"
+
+    def new_results() -> int:
+        state = exams(str(checkpoints), [str(exam)], return_state=True)
+        return int(state.result())
+
+    for new, name in ((1, "step-1"), (0, "step-1"), (1, "step-2")):
+        folder = checkpoints / name
+        shutil.copytree(tiny.model.path, folder, dirs_exist_ok=True)
+        (folder / "artifact.json").unlink(missing_ok=True)
+        about = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(about | {"checkpoint": name}))
+        assert new_results() == new
+    page = (shared_home / PAGE).read_text()
+    assert "step-1" in page and "step-2" in page
+    (checkpoints / "step-2" / "config.json").write_text(json.dumps(about | {"checkpoint": 3}))
+    (checkpoints / "step-2" / "model.safetensors").write_bytes(b"torn")
+    state = exams(str(checkpoints), [str(exam)], return_state=True)
+    assert state.is_failed() and "scheduled, step-2" in str(state.message)
+
+
+def test_the_schedule_is_a_deployment_with_its_paths(exam: Path, shared_home: Path) -> None:
+    from cluster.prefect_server import client
+    from flows.examining import deploy_exams
+
+    found = deploy_exams("all", [exam], "*/15 * * * *", None, 4, None)
+    assert found["deployment"] == "headrace-exams/all-scheduled"
+    assert found["next_run"][14:16] in ("00", "15", "30", "45")
+    with client() as server:
+        about = server.get("/deployments/name/headrace-exams/all-scheduled").json()
+    assert about["parameters"]["paths"] == [str(exam)]
+    assert about["entrypoint"] == "flows.examining.exams"
+    with client() as server:  # no run of it may start while other tests go on
+        server.delete(f"/deployments/{about['id']}").raise_for_status()
