@@ -8,22 +8,26 @@ def deepspeed_config(
     workers: int,
     micro_batch: int,
     accumulation: int,
-    precision: Literal["fp32", "bf16"],
+    precision: Literal["fp32", "bf16", "fp16"],
     zero_stage: int,
     offload: str | None,
     clip: float | None,
 ) -> dict[str, Any]:
     """The dictionary for `deepspeed.initialize`. `micro_batch` is in samples, per worker.
 
-    bf16 is autocast: matrix products in bfloat16 over fp32 weights and moments, the same in every
-    ZeRO stage. ZeRO 0 in fp32 clips without telling the gradient norm, so there the loop clips.
+    bf16 and fp16 are autocast: such matrix products over fp32 weights and moments, the same in
+    every ZeRO stage. ZeRO 0 in fp32 clips without telling the gradient norm, so there the loop
+    clips.
     """
     return {
         "train_batch_size": workers * micro_batch * accumulation,
         "train_micro_batch_size_per_gpu": micro_batch,
         "gradient_accumulation_steps": accumulation,
         "gradient_clipping": (clip or 0.0) if zero_stage else 0.0,
-        "torch_autocast": {"enabled": precision == "bf16", "dtype": "bfloat16"},
+        "torch_autocast": {
+            "enabled": precision != "fp32",
+            "dtype": "float16" if precision == "fp16" else "bfloat16",
+        },
         "zero_optimization": {
             "stage": zero_stage,
             "offload_optimizer": {"device": "cpu" if offload else "none"},

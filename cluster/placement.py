@@ -11,6 +11,15 @@ class Placement(Settings):
     """Workers, devices and endpoints of one run."""
 
     workers: int = Field(1, ge=1, description="training processes of one stage; data parallel")
+    sequence_workers: int = Field(
+        1, ge=1, description="of the workers, those that share each row's positions (Ulysses)"
+    )
+    least_workers: int | None = Field(
+        None,
+        ge=1,
+        description="go on with fewer workers, down to these, when some are lost; null waits for "
+        "others in their place",
+    )
     data_workers: int | None = Field(
         None, ge=1, description="blocks of text worked on side by side; null is one per CPU"
     )
@@ -29,6 +38,9 @@ class Placement(Settings):
     hang_seconds: float = Field(
         1800.0, gt=0, description="a training step that takes longer ends its process"
     )
+    profile_steps: int = Field(
+        0, ge=0, description="training steps to trace, by torch.profiler in Chrome's format"
+    )
     checkpoint_seconds: float = Field(20.0, gt=0, description="time between checkpoints")
     usd_per_hour: float = Field(0.0, ge=0, description="price of one worker, for estimates")
     judge_url: str | None = Field(
@@ -43,6 +55,19 @@ class Placement(Settings):
                 f"offload is {self.offload!r}, which needs zero_stage {least} or more; "
                 f"it is {self.zero_stage}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _workers_that_fit_together(self) -> "Placement":
+        if self.workers % self.sequence_workers:
+            raise ValueError(
+                f"sequence_workers is {self.sequence_workers}, which does not divide the "
+                f"{self.workers} workers"
+            )
+        if self.least_workers and self.least_workers > self.workers:
+            raise ValueError(f"least_workers is {self.least_workers}, workers only {self.workers}")
+        if self.least_workers and self.sequence_workers > 1:
+            raise ValueError("least_workers: workers that share rows cannot become fewer")
         return self
 
     @property

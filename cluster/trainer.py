@@ -20,6 +20,7 @@ def run_on_workers(
     function: Callable[[], None],
     *,
     workers: int,
+    least: int | None = None,
     gpus: int = 0,
     cpus: int = 1,
     folder: Path,
@@ -27,9 +28,11 @@ def run_on_workers(
 ) -> None:
     """Call `function` on every worker and wait for all of them.
 
-    `gpus` and `cpus` are per worker; `folder` must be visible to all of them. Errors of the types
-    in `lasting`, which every worker must meet alike, are raised here as they are: another attempt
-    would meet them again. Other errors are raised after `RESTARTS` more attempts.
+    With `least` there may be fewer, down to these: as many as the cluster has room for when they
+    start, and when one was lost (Ray Train's elastic training). `gpus` and `cpus` are per worker;
+    `folder` must be visible to all of them. Errors of the types in `lasting`, which every worker
+    must meet alike, are raised here as they are: another attempt would meet them again. Other
+    errors are raised after `RESTARTS` more attempts.
     """
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(START_TIMEOUT_S))
     from ray.train import FailureConfig, RunConfig, ScalingConfig
@@ -42,7 +45,7 @@ def run_on_workers(
         partial(_attempt, function, failure, lasting),
         torch_config=TorchConfig(backend="nccl" if gpus else "gloo"),
         scaling_config=ScalingConfig(
-            num_workers=workers,
+            num_workers=(least, workers) if least else workers,  # type: ignore[arg-type]
             use_gpu=gpus > 0,
             resources_per_worker={"CPU": cpus} | ({"GPU": gpus} if gpus else {}),
         ),

@@ -14,6 +14,7 @@ from flows.recipe import Recipe
 from flows.sweep_estimate import sweep_estimate
 from model.flops import flops_per_token, parameter_count
 from tasks.training.memory import check_memory, device_bytes
+from tasks.training.sharing import check_sharing
 
 # Measured on one server core in fp32 at widths near 100; a GPU: a third of an H100's dense bf16.
 CPU_FLOPS_PER_THREAD = 3.5e10
@@ -30,6 +31,7 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
     settings, place = recipe.pretrain, recipe.placement
     config = recipe.model.config(recipe.tokenizer.vocab_size, settings.context)
     check_memory(config, settings, place)
+    check_sharing(config, settings, place.sequence_workers)
     sources, doubts = planned_sources(dag, recipe)
     past = _past(dag)
     swept = sweep_estimate(recipe, dag) if recipe.sweep else None

@@ -54,8 +54,7 @@ def planned_sources(dag: Dag, recipe: Recipe) -> tuple[list[dict[str, Any]], lis
         found.get("packing"),
         mixture,
         context=training.context,
-        steps=training.steps,
-        batch_samples=training.batch_samples,
+        steps=training.batches,
     )
     return sources, warnings + repetition_warnings(sources)
 

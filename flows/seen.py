@@ -6,6 +6,7 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.store import Store
 from flows.output import Output
+from tasks.tokens.steps import Steps
 
 SHOWN = 10
 CONTEXT = 256
@@ -98,13 +99,13 @@ def print_shards(out: Output, found: dict[str, Any]) -> None:
 
 def _wanted(facts: dict[str, Any], sample: int | None, step: int | None) -> tuple[int, int]:
     """First global sample and how many."""
-    batch = facts["batch_samples"]
     if step is None:
         _check(sample or 0, facts["samples_seen"], "samples of this training")
         return sample or 0, 1
-    if not 1 <= step <= facts["samples_seen"] // batch:
-        raise BadInput(f"--step {step}: this training has {facts['samples_seen'] // batch} steps")
-    return (step - 1) * batch, batch
+    steps = Steps.of(facts)
+    if not 1 <= step <= steps.count:
+        raise BadInput(f"--step {step}: this training has {steps.count} steps")
+    return steps.before(step), steps.size(step)
 
 
 def _check(number: int, size: int, what: str) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from cluster.errors import BadInput
 from tasks.tokens.mixture import Mixture, known
+from tasks.tokens.steps import Steps
 
 UNIT = 1 << 24
 
@@ -97,10 +98,8 @@ class Draws:
         ]
 
 
-def plan_draws(
-    mixture: Mixture, sources: Sequence[SourceSize], steps: int, batch_samples: int
-) -> Draws:
-    """The draws of a training of so many steps.
+def plan_draws(mixture: Mixture, sources: Sequence[SourceSize], steps: Steps) -> Draws:
+    """The draws of a training of these steps.
 
     Raises BadInput for a source that is not there or fills no sample, and when the caps on
     repetition leave fewer samples than the training takes.
@@ -115,11 +114,11 @@ def plan_draws(
     for stage in mixture.stages:
         weights = [stage.weights.get(source.name, 0.0) for source in sources]
         _check_filled(sources, weights)
-        end = round(stage.until * steps) * batch_samples
+        end = steps.before(round(stage.until * steps.count) + 1)
         while begin < end:
             open_ = [w * (n < cap) for w, n, cap in zip(weights, before, caps, strict=True)]
             if not any(open_):
-                _refuse(sources, before, begin, steps * batch_samples)
+                _refuse(sources, before, begin, steps.total)
             segment = Segment(begin, _quotas(sources, open_), tuple(before))
             left = [cap - n for cap, n in zip(caps, before, strict=True)]
             length = _length(segment, left, end - begin)

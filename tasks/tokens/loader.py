@@ -22,6 +22,7 @@ from tasks.tokens.encoder import Encoder
 from tasks.tokens.layouts import Layout, Packed, Windows
 from tasks.tokens.mixture import Mixture
 from tasks.tokens.permutation import permute
+from tasks.tokens.steps import Steps
 from tasks.tokens.stream import TokenStream
 
 CHUNK = 1 << 22
@@ -30,15 +31,14 @@ ORDER = 1 << 13
 
 @dataclass(frozen=True)
 class Arrangement:
-    """A packing, and the mixture of its sources in a training of so many steps.
+    """A packing, and the mixture of its sources in a training of these steps.
 
     Without a mixture all samples of the packing are one epoch.
     """
 
     packing: Artifact | Path
     mixture: Mixture | None = None
-    steps: int = 0
-    batch_samples: int = 0
+    steps: Steps | None = None
 
 
 class Loader:
@@ -135,10 +135,8 @@ def _arranged(
     layout = Packed(stream, context, arrangement.packing)
     if arrangement.mixture is None:
         return layout, None
-    draws = plan_draws(
-        arrangement.mixture, layout.sources, arrangement.steps, arrangement.batch_samples
-    )
-    return layout, draws
+    assert arrangement.steps is not None, "a mixture is that of a training's steps"
+    return layout, plan_draws(arrangement.mixture, layout.sources, arrangement.steps)
 
 
 def windows(shards: Artifact | Path, split: str, context: int, rows: int) -> Iterator[Batch]:

@@ -6,6 +6,7 @@ from typing import Any
 from cluster.artifact import Artifact
 from tasks.tokens.draws import Draws, SourceSize, plan_draws
 from tasks.tokens.mixture import MANY_EPOCHS, Mixture
+from tasks.tokens.steps import Steps
 
 
 def repetition(
@@ -14,8 +15,7 @@ def repetition(
     mixture: Mixture | None,
     *,
     context: int,
-    steps: int,
-    batch_samples: int,
+    steps: Steps,
 ) -> list[dict[str, Any]]:
     """Per source, sorted by label: `source`, `samples`, `tokens`, `share` of the training tokens,
     and `epochs`. Without the packing, sizes are those of concatenated documents.
@@ -24,8 +24,8 @@ def repetition(
     """
     sizes = source_sizes(shards, packing, context)
     if mixture:
-        return plan_draws(mixture, sizes, steps, batch_samples).summary()
-    return _in_turn(sizes, steps * batch_samples)
+        return plan_draws(mixture, sizes, steps).summary()
+    return _in_turn(sizes, steps.total)
 
 
 def source_sizes(shards: Artifact, packing: Artifact | None, context: int) -> list[SourceSize]:

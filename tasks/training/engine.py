@@ -1,11 +1,12 @@
 """The DeepSpeed engine of a program: its network arranged for a placement, with its optimizer.
 
-engine, peaks = start_engine(job, program, placement, share=(world_size, micro, accumulation))
+engine, peaks = start_engine(job, program, placement, world.size, job.share(world.size, samples))
 """
 
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from cluster.deepspeed_config import deepspeed_config
 from cluster.deepspeed_import import load_deepspeed
@@ -17,17 +18,17 @@ from tasks.training.optimizers import make_optimizer
 
 
 def start_engine(
-    job: TrainJob, program: Program, placement: Placement, share: tuple[int, int, int]
+    job: TrainJob, program: Program, placement: Placement, workers: int, share: tuple[int, int]
 ) -> tuple[Any, list[float]]:
-    """The engine, and the peak learning rate of each parameter group. `share` is the number of
-    workers, the samples of a micro-batch, and micro-batches a step.
+    """The engine, and the peak learning rate of each parameter group. `share` is the samples of a
+    micro-batch, and micro-batches a step, of each of the workers.
     """
     deepspeed = load_deepspeed("cuda" if placement.gpus else "cpu")
     arrange(program.module, placement)
     groups = program.groups or _groups(program.module, job.optimizer.weight_decay)
     optimizer = make_optimizer(groups, job.optimizer)
     peaks = [group["lr"] for group in optimizer.param_groups]
-    workers, micro_batch, accumulation = share
+    micro_batch, accumulation = share
     config = deepspeed_config(
         workers=workers,
         micro_batch=micro_batch,
@@ -40,8 +41,55 @@ def start_engine(
     engine, *_ = deepspeed.initialize(model=program.module, optimizer=optimizer, config=config)
     if workers == 1 and not placement.zero_stage:
         engine.enable_backward_allreduce = False  # it copies all gradients, to sum them with none
+    if job.precision == "fp16":
+        _without_scaler(engine)
     engine.train()
     return engine, peaks
+
+
+def backward(engine: Any, loss: Tensor, scale: float) -> None:
+    """Gradients of a micro-batch's loss, `scale` times too large; ZeRO 1-3 take that out again by
+    themselves, when they step.
+    """
+    if engine.zero_optimization_stage() == 0:
+        engine.backward(loss if scale == 1 else loss * scale)
+        return
+    if scale != 1:
+        engine.optimizer.override_loss_scale(scale)
+    engine.backward(loss)
+
+
+def unscale(engine: Any, scale: float) -> None:
+    """Take the scale of the loss out of the gradients, in ZeRO 0."""
+    if scale != 1:
+        found = [p.grad for p in engine.module.parameters() if p.grad is not None]
+        torch._foreach_mul_(found, 1 / scale)
+
+
+def discard(engine: Any) -> None:
+    """Drop the gradients of a step that is not made, in ZeRO 0."""
+    engine.zero_grad()
+    engine.micro_steps = 0
+
+
+def _without_scaler(engine: Any) -> None:
+    """Take away DeepSpeed's gradient scaler. In ZeRO 1-3 it steps once for each parameter group,
+    after clipping gradients that are still scaled, and an overflow never lowers the scale.
+    """
+    engine.torch_autocast_z0_gradscaler = None
+    if engine.zero_optimization_stage():
+        engine.optimizer.torch_autocast_gradscaler = None
+
+
+def accumulate(engine: Any, micro_batches: int) -> None:
+    """Let the next step be made of so many micro-batches, whatever the steps before were made of.
+
+    DeepSpeed steps whenever the number of micro-batches so far divides by those of a step.
+    """
+    if engine.gradient_accumulation_steps() != micro_batches:
+        share = engine.train_batch_size() // engine.gradient_accumulation_steps()
+        engine.set_train_batch_size(share * micro_batches)
+        engine.micro_steps = 0
 
 
 def arrange(module: nn.Module, placement: Placement) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import BadInput
+from cluster.home import subfolder
 from cluster.tracking import Tracker
+from tasks.tokens.steps import Steps
 from tasks.training.settings import OptimizerSettings, Precision
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ class TrainJob:
 
     `build` is called on every rank, so it must pickle: a `functools.partial` of a
     function of a module.
-    `batch_samples` are of all ranks together; `micro_samples` of one rank at a time. `data` is a
+    `batch_samples` are of all ranks together, fewer in the first steps where there is a `ramp`
+    (`tasks.tokens.steps`); `micro_samples` of one rank at a time. `data` is a
     hash of what batches are made of: a checkpoint goes on with the same bytes only. Up to
     `most_skipped` batches with an outrageous loss are skipped (`tasks.training.spikes`); with 0,
     only a loss that is not finite ends the training. `flops_per_token`, forward and backward, are
@@ -64,6 +67,7 @@ class TrainJob:
     steps: int
     batch_samples: int
     scratch: Path
+    ramp: tuple[tuple[int, int], ...] = ()
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     micro_samples: int | None = None
     precision: Precision = "fp32"
@@ -76,18 +80,34 @@ class TrainJob:
     tracker: Tracker | None = None
     on_progress: Progress | None = None
 
-    def share(self, workers: int) -> tuple[int, int]:
-        """Samples of one micro-batch, and micro-batches a step, for each of some workers.
+    @property
+    def trace(self) -> Path:
+        """Where a trace of some steps goes, if there is to be one."""
+        return subfolder("traces") / f"{self.scratch.name}.json.gz"
+
+    @property
+    def batches(self) -> Steps:
+        """Which samples each step takes."""
+        return Steps(self.steps, self.batch_samples, self.ramp)
+
+    def check_shares(self, workers: int) -> None:
+        """Raise BadInput when these workers cannot share a batch of every size evenly."""
+        for samples in self.batches.sizes:
+            self.share(workers, samples)
+
+    def share(self, workers: int, samples: int) -> tuple[int, int]:
+        """Samples of one micro-batch, and micro-batches a step, for each of some workers that have
+        a batch of so many samples together.
 
         Raises BadInput when the batch cannot be divided evenly.
         """
-        if self.batch_samples % workers:
-            below = max(workers, self.batch_samples // workers * workers)
+        if samples % workers:
+            below = max(workers, samples // workers * workers)
             raise BadInput(
-                f"a batch of {self.batch_samples} samples cannot be shared by {workers} workers; "
+                f"a batch of {samples} samples cannot be shared by {workers} workers; "
                 f"use {below} or {below + workers} samples, or another placement.workers"
             )
-        local = self.batch_samples // workers
+        local = samples // workers
         micro = min(self.micro_samples or local, local)
         if local % micro:
             allowed = ", ".join(str(n) for n in range(1, local + 1) if local % n == 0)

@@ -32,7 +32,8 @@ def launch(job: TrainJob, placement: Placement) -> Path:
     from tasks.training.optimizers import check_sharding
     from tasks.training.telemetry import Reporter
 
-    job.share(placement.workers)
+    for workers in range(placement.least_workers or placement.workers, placement.workers + 1):
+        job.check_shares(workers // placement.sequence_workers)
     check_sharding(job.optimizer, placement.zero_stage)
     weights, finished = job.scratch / WEIGHTS, job.scratch / FINISHED
     if finished.exists() and json.loads(finished.read_text()) == fingerprint(weights):
@@ -45,6 +46,8 @@ def launch(job: TrainJob, placement: Placement) -> Path:
         _train_on_workers(job, placement)
     write_atomically(finished, json.dumps(fingerprint(weights)))
     Reporter(job.scratch, job.steps, job.tracker, job.on_progress).final(job.steps)
+    if placement.profile_steps and job.tracker and job.trace.exists():
+        job.tracker.file(job.trace)
     return weights
 
 
@@ -74,6 +77,7 @@ def _train_on_workers(job: TrainJob, placement: Placement) -> None:
         run_on_workers(
             partial(train, silent, placement),
             workers=placement.workers,
+            least=placement.least_workers,
             gpus=placement.gpus,
             cpus=placement.cpu_threads,
             folder=job.scratch / "ray_train",

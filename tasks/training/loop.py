@@ -9,14 +9,12 @@ bits as one that was not. A process whose step hangs, say on a rank that is lost
 ends itself, to be started again.
 """
 
-import contextlib
 import faulthandler
 import logging
 import math
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +28,13 @@ from cluster.world import World, join
 from model.objectives.rows import IGNORED
 from tasks.training import checkpoint, state
 from tasks.training.device import memory_bytes, peak_flops
-from tasks.training.engine import start_engine
+from tasks.training.engine import accumulate, backward, discard, start_engine, unscale
 from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS, Batch, Diverged, Preempted, TrainJob
+from tasks.training.loss_scale import LossScale
 from tasks.training.prefetch import Prefetcher
+from tasks.training.process import is_fast, seed_dropout, terminated, threads
 from tasks.training.schedule import factor
+from tasks.training.sharing import share_rows_of
 from tasks.training.spikes import (
     WINDOW,
     LossWatch,
@@ -43,6 +44,7 @@ from tasks.training.spikes import (
     read_skipped,
 )
 from tasks.training.telemetry import MetricsFile, Reporter, Row, read_rows
+from tasks.training.tracing import traced
 
 STDERR = 2  # sys.stderr may have been replaced by something without a file
 log = logging.getLogger("headrace.train")
@@ -55,9 +57,9 @@ def train(job: TrainJob, placement: Placement) -> None:
     Every rank calls this. Raises Diverged, Preempted, CheckpointFailed, or BadInput when the
     checkpoints found are damaged or belong to another training.
     """
-    if job.precision == "bf16" and not placement.gpus and not _fast_bf16():
-        log.warning("this CPU has no bfloat16 arithmetic: precision bf16 is far slower than fp32")
-    with _threads(placement.cpu_threads):
+    if not placement.gpus and not is_fast(job.precision):
+        log.warning("this CPU has no such arithmetic: %s is far slower than fp32", job.precision)
+    with threads(placement.cpu_threads):
         world = join(gpu=placement.gpus > 0)
         while spike := _attempt(job, placement, world):
             _skip(job, world, spike)
@@ -82,10 +84,9 @@ def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:
 def _skip(job: TrainJob, world: World, spike: Spike) -> None:
     """Note that a batch is to be skipped; raise Diverged when that would be one too many."""
     step, skipped = spike.step, world.broadcast(read_skipped(job.scratch))
-    first = (batch_of(step, skipped) - 1) * job.batch_samples
-    told = f"step {step} of {job.steps}: {spike}, on samples {first} to " + str(
-        first + job.batch_samples - 1
-    )
+    batch = batch_of(step, skipped)
+    first, last = job.batches.before(batch), job.batches.before(batch + 1) - 1
+    told = f"step {step} of {job.steps}: {spike}, on samples {first} to {last}"
     if step in skipped or len(skipped) >= job.most_skipped:
         after = f" after {len(skipped)} skipped batches {skipped}" if skipped else ""
         raise Diverged(
@@ -123,7 +124,6 @@ class Trainer:
         found: checkpoint.Checkpoint | None,
     ) -> None:
         self.job, self.world = job, world
-        self.micro, self.accumulation = job.share(world.size)
         torch.default_generator.manual_seed(job.seed)
         self.program = job.build()
         self.identity = _identity(job, self.program.module)
@@ -135,17 +135,22 @@ class Trainer:
             self.done, self.tokens = found.step, found.tokens
             state.load_weights(self.program.module, checkpoint.reader(found))
             log.info("going on from %s", found.path)
-        share = (world.size, self.micro, self.accumulation)
-        self.engine, self.peaks = start_engine(job, self.program, placement, share)
+        self.sequence = placement.sequence_workers
+        if self.sequence > 1:
+            share_rows_of(self.program.module, world, self.sequence)
+        share = job.share(world.size // self.sequence, job.batch_samples)
+        self.engine, self.peaks = start_engine(job, self.program, placement, world.size, share)
+        history = world.broadcast(_history(job, self.done) if world.leads else None)
+        self.skipped, losses, self.scale = history
         if found:
-            state.load_moments(self.engine, checkpoint.reader(found), self.done)
-        self.hang_seconds = placement.hang_seconds
+            made = self.done - self.scale.skipped
+            state.load_moments(self.engine, checkpoint.reader(found), made)
+        self.hang_seconds, self.traced_steps = placement.hang_seconds, placement.profile_steps
         self.stop = threading.Event()
         self.saved_at = time.monotonic()
         self.writing: checkpoint.Writing | None = None
         # A checkpoint is written from the tensors themselves where they are in main memory.
         self.lends = world.device.type == "cpu" or placement.offload is not None
-        self.skipped, losses = world.broadcast(_history(job, self.done) if world.leads else None)
         self.losses = LossWatch(losses) if job.most_skipped else None
         self.peak_flops = peak_flops(world.device, job.precision) if job.flops_per_token else 0.0
         if world.leads:
@@ -156,10 +161,16 @@ class Trainer:
     def run(self) -> None:
         """All steps that are left, and checkpoints between them."""
         first = self.done + 1
-        with _terminated(self.stop), Prefetcher(self.fetch, first, self.job.steps) as batches:
+        traced_steps = self.traced_steps if self.world.leads else 0
+        with (
+            terminated(self.stop),
+            traced(self.job.trace, traced_steps) as made_step,
+            Prefetcher(self.fetch, first, self.job.steps) as batches,
+        ):
             for step in range(first, self.job.steps + 1):
                 faulthandler.dump_traceback_later(self.hang_seconds, exit=True, file=STDERR)
                 row, asked = self.step(step, batches)
+                made_step()
                 self.done = step
                 if self.world.leads:
                     self.metrics.append(row)
@@ -167,7 +178,8 @@ class Trainer:
                 if asked.written:
                     self.commit()
                 last = step == self.job.steps
-                if self.job.keep_state if last else asked.stop or asked.save:
+                some = step > self.scale.skipped  # of an optimizer that never stepped there is none
+                if some and (self.job.keep_state if last else asked.stop or asked.save):
                     self.save()
                 if asked.stop and not last:
                     self.commit()
@@ -179,14 +191,14 @@ class Trainer:
 
     def fetch(self, step: int) -> tuple[list[dict[str, Tensor]], list[int], int]:
         """This rank's micro-batches of a step, the targets of each, and their tokens."""
-        local = self.micro * self.accumulation
-        before = batch_of(step, self.skipped) - 1
-        first = before * self.job.batch_samples + self.world.rank * local
-        batch = self.program.batch(first, local)
+        batches, number = self.job.batches, batch_of(step, self.skipped)
+        micro, count = self.job.share(self.world.size // self.sequence, batches.size(number))
+        local, place = micro * count, self.world.rank // self.sequence
+        batch = self.program.batch(batches.before(number) + place * local, local)
         tensors = {key: torch.from_numpy(array) for key, array in batch.items()}
         pieces = [
-            {key: tensor[start : start + self.micro] for key, tensor in tensors.items()}
-            for start in range(0, local, self.micro)
+            {key: tensor[start : start + micro] for key, tensor in tensors.items()}
+            for start in range(0, local, micro)
         ]
         return pieces, [_count_targets(piece) for piece in pieces], _count_tokens(batch)
 
@@ -195,16 +207,19 @@ class Trainer:
         started = time.monotonic()
         pieces, targets, tokens = batches.take(step)
         data_seconds = time.monotonic() - started
-        _seed(self.job.seed, step, self.world)
-        loss = self.backward(pieces, self.weights(targets))
+        seed_dropout(self.job.seed, step, self.world)
+        loss, penalty = self.backward(pieces, self.weights(targets))
         due = started - self.saved_at > self.job.checkpoint_seconds
         written = self.writing is not None and self.writing.written
         flags = (self.stop.is_set(), due and self.world.leads, written)
-        total, tokens, *counts = self.world.sum([loss, tokens, *map(float, flags)])
-        loss = total / self.world.size
+        sums = self.world.sum([loss, penalty, tokens, *map(float, flags)])
+        loss, penalty = (total / self.world.size for total in sums[:2])
+        tokens, counts = sums[2] / self.sequence, sums[3:]
         self.watch(step, loss)
-        rate = factor(step, self.job.steps, self.job.optimizer)
+        clock = self.job.batches.clock
+        rate = factor(clock(step), clock(self.job.steps), self.job.optimizer)
         updating = time.monotonic()
+        scale = self.scale.told()
         if self.writing and self.lends:
             self.writing.wait_read()
         norm = self.update(step, loss, rate)
@@ -219,6 +234,8 @@ class Trainer:
             **self.speed(tokens, ended - started),
             "data_seconds": round(data_seconds, 6),
             "update_seconds": round(ended - updating, 6),
+            **({"z_loss": penalty} if penalty else {}),
+            **scale,
         }
         return row, Asked(counts[0] > 0, counts[1] > 0, counts[2] == self.world.size)
 
@@ -248,19 +265,25 @@ class Trainer:
         mean = everywhere / (len(targets) * self.world.size)
         return [count / mean if mean else 1.0 for count in targets]
 
-    def backward(self, pieces: list[dict[str, Tensor]], weights: list[float]) -> float:
-        """Gradients of this rank's micro-batches; their mean loss."""
-        total = torch.zeros((), device=self.world.device)
+    def backward(
+        self, pieces: list[dict[str, Tensor]], weights: list[float]
+    ) -> tuple[float, float]:
+        """Gradients of this rank's micro-batches; their mean loss, and what z-loss adds to it."""
+        accumulate(self.engine, len(pieces))
+        total, penalty = torch.zeros(2, device=self.world.device)
         for index, (piece, weight) in enumerate(zip(pieces, weights, strict=True), 1):
             loss = weight * self.engine(**{k: t.to(self.world.device) for k, t in piece.items()})
-            self.engine.backward(loss)
-            total += loss.detach()
+            backward(self.engine, loss, self.scale.value)
+            apart = weight * getattr(self.program.module, "penalty", 0.0)
+            total += loss.detach() - apart
+            penalty += apart
             if index < len(pieces):
                 self.engine.step()  # counts the micro-batch
-        return total.item() / len(pieces)
+        return total.item() / len(pieces), penalty.item() / len(pieces)
 
-    def update(self, step: int, loss: float, rate: float) -> float:
-        """Step the optimizer; the gradient norm before clipping.
+    def update(self, step: int, loss: float, rate: float) -> float | None:
+        """Step the optimizer; the gradient norm before clipping. None: it overflowed in fp16, and
+        the step was skipped.
 
         Loss and norm are the same on every rank, so all of them raise Spike or none does. The
         norm is known before the step in ZeRO 0; ZeRO 1-3 skip the step by themselves.
@@ -268,6 +291,7 @@ class Trainer:
         clip, norm = self.job.optimizer.clip, math.nan
         sharded = self.engine.zero_optimization_stage() > 0
         if not sharded:
+            unscale(self.engine, self.scale.value)
             norm = nn.utils.clip_grad_norm_(self.engine.parameters(), clip or math.inf).item()
         if math.isfinite(loss) and (sharded or math.isfinite(norm)):
             for group, peak in zip(self.engine.optimizer.param_groups, self.peaks, strict=True):
@@ -275,9 +299,13 @@ class Trainer:
             self.engine.step()
             if sharded:
                 norm = float(self.engine.get_global_grad_norm())
-        if not (math.isfinite(loss) and math.isfinite(norm)):
+        overflow = not math.isfinite(norm)
+        if not math.isfinite(loss) or (overflow and not self.scale.lowers):
             raise Spike(step, f"loss {loss}, gradient norm {norm}")
-        return norm
+        self.scale.update(overflow=overflow)
+        if overflow and not sharded:
+            discard(self.engine)
+        return None if overflow else norm
 
     def save(self) -> None:
         """Begin a checkpoint, after the one that is being written."""
@@ -313,11 +341,11 @@ class Trainer:
             self.metrics.close()
 
 
-def _history(job: TrainJob, done: int) -> tuple[list[int], list[float]]:
-    """The batches that are skipped, and the losses of the last steps that were made."""
-    rows = read_rows(job.scratch / METRICS)
-    losses = [row["loss"] for row in rows if row["step"] <= done]
-    return read_skipped(job.scratch), losses[-WINDOW:]
+def _history(job: TrainJob, done: int) -> tuple[list[int], list[float], LossScale]:
+    """The batches that are skipped, the losses of the last steps, and what scales the next."""
+    rows = [row for row in read_rows(job.scratch / METRICS) if row["step"] <= done]
+    losses = [row["loss"] for row in rows[-WINDOW:]]
+    return read_skipped(job.scratch), losses, LossScale(job.precision, rows)
 
 
 def _agreed(world: World, find: Callable[[], Any]) -> Any:
@@ -339,6 +367,7 @@ def _identity(job: TrainJob, module: nn.Module) -> dict[str, Any]:
     return {
         "steps": job.steps,
         "batch_samples": job.batch_samples,
+        **({"batch_ramp": [list(stage) for stage in job.ramp]} if job.ramp else {}),
         "precision": job.precision,
         "seed": job.seed,
         "data": job.data,
@@ -359,40 +388,3 @@ def _count_targets(piece: dict[str, Tensor]) -> int:
     if "targets" in piece:
         return int((piece["targets"] != IGNORED).sum())
     return len(piece["inputs"])
-
-
-def _seed(seed: int, step: int, world: World) -> None:
-    """Make dropout a function of seed, step and rank."""
-    value = int(np.random.SeedSequence([seed, step, world.rank]).generate_state(1)[0])
-    torch.default_generator.manual_seed(value)
-    if world.device.type == "cuda":
-        torch.cuda.manual_seed(value)
-
-
-def _fast_bf16() -> bool:
-    """Whether PyTorch multiplies bfloat16 matrices on this CPU by more than a plain loop."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-@contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Use this many CPU threads, and as many as before afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def _terminated(event: threading.Event) -> Iterator[None]:
-    """Set the event on SIGTERM; only the main thread can listen."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: event.set())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -86,8 +86,9 @@ def check_memory(config: ModelConfig, settings: PretrainSettings, placement: Pla
 
 
 def _activations(config: ModelConfig, settings: PretrainSettings, placement: Placement) -> int:
-    tokens = settings.micro_batch_tokens or settings.batch_tokens // placement.workers
-    tokens = min(tokens, settings.batch_tokens // placement.workers)
+    tokens = settings.batch_tokens // placement.workers
+    if settings.micro_batch_tokens:
+        tokens = min(tokens, settings.micro_batch_tokens // placement.sequence_workers)
     kept = activation_bytes(config, tokens, settings.precision)
     if not placement.recompute:
         return kept

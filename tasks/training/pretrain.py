@@ -14,7 +14,7 @@ from tasks.training.settings import ModelSettings, PretrainSettings, check_objec
 log = logging.getLogger("headrace.pretrain")
 
 
-@stage(version=3, trains=True)
+@stage(version=4, trains=True)
 def pretrain(
     shards: Artifact,
     tokenizer: Artifact,
@@ -33,10 +33,10 @@ def pretrain(
     Files: `config.json`, `model.safetensors`, `tokenizer.json`, `tokenizer_config.json`, and
     `metrics.jsonl` with a row per step; where the objective learns something beside the network,
     `objective/model.safetensors`. Facts: `objective` (its settings), `context`, `seed`,
-    `samples_seen`, `skipped_batches`, `epochs`, `sources` (what was seen of each, and how often),
-    `mixture`, `vocab_size`, `history`. Metrics:
-    `params`, `params_non_embedding`, `train_loss` (nats a target, mean of the last twentieth of the
-    steps), `train_seconds`, `tokens_per_second`, `flops_per_second`.
+    `steps`, `batch_samples`, `batch_ramp`, `samples_seen`, `skipped_batches`, `epochs`, `sources`
+    (what was seen of each, and how often), `mixture`, `vocab_size`, `history`. Metrics: `params`,
+    `params_non_embedding`, `train_loss` (nats a target, mean of the last twentieth of the steps),
+    `train_seconds`, `tokens_per_second`, `flops_per_second`.
     Raises BadInput, before anything trains, when shards, tokenizer, model and objective do not
     belong together.
     """

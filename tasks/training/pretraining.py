@@ -19,6 +19,7 @@ from model import hub
 from model.config import ModelConfig
 from model.encoder_decoder import build
 from model.flops import flops_per_token, non_embedding_parameter_count, parameter_count
+from model.initialise import without_mup
 from model.objectives.base import Objective
 from model.objectives.modules import own_parameters, with_objective
 from model.objectives.rows import Vocabulary
@@ -28,11 +29,13 @@ from tasks.tokens.encoder import FILE, Encoder
 from tasks.tokens.loader import Arrangement, Loader
 from tasks.tokens.mixture import Mixture
 from tasks.tokens.repetition import repetition, repetition_warnings, segments
+from tasks.tokens.steps import Steps
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.launch import launch, load_trained
 from tasks.training.memory import check_memory
 from tasks.training.samples import samples_of
 from tasks.training.settings import ModelSettings, PretrainSettings
+from tasks.training.sharing import check_sharing
 from tasks.training.spikes import read_skipped
 from tasks.training.telemetry import Row, read_rows, thin
 
@@ -62,15 +65,17 @@ def train_network(
     """
     config = model.config(vocab_size, settings.context)
     check_memory(config, settings, draft.placement)
+    check_sharing(config, settings, draft.placement.sequence_workers)
     arranged = None
     if packing:
-        arranged = Arrangement(packing.path, mixture, settings.steps, settings.batch_samples)
+        arranged = Arrangement(packing.path, mixture, settings.batches)
     order = samples_of(shards, "train", settings, config.family, vocabulary, seed, arranged)
     sources = _sources(order.loader, shards, packing, mixture, settings)
     job = TrainJob(
         build=partial(program, shards.path, config, settings, vocabulary, seed, arranged),
         steps=settings.steps,
         batch_samples=settings.batch_samples,
+        ramp=settings.batches.ramp,
         micro_samples=settings.micro_batch_samples,
         optimizer=settings.optimizer,
         precision=settings.precision,
@@ -85,9 +90,9 @@ def train_network(
     weights = launch(job, draft.placement)
     module = with_objective(build(config), settings.objective)
     load_trained(module, weights)
+    without_mup(module)
     rows = list(read_rows(draft.scratch / METRICS))
     shutil.copyfile(draft.scratch / METRICS, draft.path / METRICS)
-    samples = job.steps * job.batch_samples
     draft.tokens = rows[-1]["tokens"]
     draft.metrics |= figures(rows, config)
     draft.facts |= {
@@ -95,10 +100,12 @@ def train_network(
         "context": settings.context,
         "vocab_size": vocab_size,
         "seed": seed,
-        "samples_seen": samples,
+        "samples_seen": job.batches.total,
         "skipped_batches": read_skipped(draft.scratch),
-        "epochs": round(samples / len(order), 3),
+        "epochs": round(job.batches.total / len(order), 3),
+        "steps": job.steps,
         "batch_samples": job.batch_samples,
+        "batch_ramp": job.ramp,
         "sources": sources,
         "mixture": mixture and mixture.identity(),
         "history": thin(rows, ("step", "loss", "lr")),
@@ -116,7 +123,7 @@ def program(
 ) -> Program:
     """What every training process runs."""
     samples = samples_of(shards, "train", settings, config.family, vocabulary, seed, arranged)
-    objective = with_objective(build(config), settings.objective)
+    objective = with_objective(build(config), settings.objective, settings.z_loss)
     optimizer = settings.optimizer
     groups = parameter_groups(objective, optimizer.learning_rate, optimizer.weight_decay)
     return Program(objective, samples.batch, groups)
@@ -128,8 +135,7 @@ def arrangement_of(model: Artifact, packing: Artifact | None) -> Arrangement | N
     if packing is None:
         return None
     mixture = facts["mixture"] and Mixture.model_validate(facts["mixture"])
-    batch = facts["batch_samples"]
-    return Arrangement(packing, mixture, facts["samples_seen"] // batch, batch)
+    return Arrangement(packing, mixture, Steps.of(facts))
 
 
 def _bytes_of(*artifacts: Artifact | None) -> str:
@@ -151,8 +157,7 @@ def _sources(
         packing,
         mixture,
         context=loader.context,
-        steps=settings.steps,
-        batch_samples=settings.batch_samples,
+        steps=settings.batches,
     )
     for source in sources:
         log.info("%(source)s: %(tokens)d tokens, %(epochs)g epochs", source)

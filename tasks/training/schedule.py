@@ -1,6 +1,8 @@
 """Learning-rate schedules: pure functions of the step.
 
-A schedule is a factor on each parameter group's own learning rate. Step 1 is the first one.
+A schedule is a factor on each parameter group's own learning rate. Step 1 is the first one. Where
+the batch grows, steps are counted in full batches (`tasks.tokens.steps.Steps.clock`), so that a
+schedule goes by the tokens trained on, as GPT-3's does.
 """
 
 import math
@@ -11,7 +13,7 @@ from tasks.training.settings import OptimizerSettings
 DEFAULT_WARMUP_SHARE = 0.05
 
 
-def factor(step: int, steps: int, settings: OptimizerSettings) -> float:
+def factor(step: float, steps: float, settings: OptimizerSettings) -> float:
     """The factor on the learning rate at `step` of `steps`."""
     warmup = warmup_steps(steps, settings)
     if settings.schedule == "inverse_sqrt":
@@ -24,7 +26,7 @@ def factor(step: int, steps: int, settings: OptimizerSettings) -> float:
     return DECAYS[settings.schedule](min(1.0, progress), settings.final_share)
 
 
-def warmup_steps(steps: int, settings: OptimizerSettings) -> int:
+def warmup_steps(steps: float, settings: OptimizerSettings) -> float:
     """Steps until the peak, at least 1 and at most all of them."""
     wanted = settings.warmup_steps
     if wanted is None:
@@ -32,7 +34,7 @@ def warmup_steps(steps: int, settings: OptimizerSettings) -> int:
     return min(max(1, wanted), steps)
 
 
-def noam(step: int, warmup: int) -> float:
+def noam(step: float, warmup: float) -> float:
     """Linear warm-up, then 1/sqrt(step) (Vaswani et al. 2017, section 5.3, equation 3).
 
     The original's d_model^-1/2 belongs to the learning rate. The peak is warmup^-1/2.
@@ -40,7 +42,7 @@ def noam(step: int, warmup: int) -> float:
     return min(step**-0.5, step * warmup**-1.5)
 
 
-def cooldown(step: int, steps: int, share: float, final: float) -> float:
+def cooldown(step: float, steps: float, share: float, final: float) -> float:
     """Constant, then linear to `final` over the last `share` of steps (Hu et al. 2024, MiniCPM)."""
     length = max(1, round(share * steps))
     return linear(max(0.0, (step - (steps - length)) / length), final)

@@ -11,28 +11,40 @@ from model.objectives.catalog import OBJECTIVES, ObjectiveName, learned_by
 from model.objectives.lengths import Rates, window
 from tasks.tokens.mixture import MixtureStage, check_stages
 from tasks.tokens.packing import PackingKind
+from tasks.tokens.steps import Steps
 
 if TYPE_CHECKING:
     from model.config import ModelConfig
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "fp16"]
 OptimizerName = Literal["sgd", "momentum", "adagrad", "rmsprop", "adam", "adamw", "muon"]
 UNSHARDED = ("adagrad", "muon")
 """Optimizers that need whole tensors, or their state from the start: ZeRO 0 only."""
+DIAL = 4
+"""Layers of a network of which nothing is said."""
+WITHOUT_HEAD = ("sentence_comparison", "replaced_token_detection")
+"""Objectives that the network learns without its LM head."""
 ScheduleName = Literal["constant", "linear", "cosine", "wsd", "inverse_sqrt"]
 
 
 class ModelSettings(Settings):
-    """The network: one dial, or a published model's shape."""
+    """The network: one dial, or a published model's shape, whose sizes may be changed."""
 
     preset: str | None = Field(
         None, description="a published shape, such as gpt2; null is the dial"
     )
     family: Family = Field("decoder", description="kind of network; a preset has its own")
-    depth: int = Field(4, ge=1, description="layers; width and heads follow from it")
+    depth: int | None = Field(
+        None, ge=1, description=f"layers; null is the preset's, or {DIAL}; the rest follows from it"
+    )
     width: int | None = Field(None, ge=2, description="size of the residual stream")
     heads: int | None = Field(None, ge=1, description="attention heads")
     kv_heads: int | None = Field(None, ge=1, description="key and value heads; null is all heads")
+    mup: bool = Field(
+        False,
+        description="muP: what was tuned on a narrow network holds on a wide one (Yang et al. "
+        "2022). Learning rates of matrices go by 96 / width in either case",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -57,14 +69,16 @@ class ModelSettings(Settings):
         """
         from dataclasses import replace
 
-        from model.config import from_depth
+        from model.config import from_depth, resized
         from model.presets import preset
 
+        given = self.model_dump(exclude={"preset", "family", "mup"}, exclude_none=True)
         try:
             if self.preset:
-                return replace(preset(self.preset), vocab_size=vocab_size, context=context)
-            sizes = self.model_dump(exclude={"preset"})
-            return from_depth(vocab_size=vocab_size, context=context, **sizes)
+                shape = resized(preset(self.preset), **given)
+                return replace(shape, vocab_size=vocab_size, context=context, mup=self.mup)
+            sizes = {"vocab_size": vocab_size, "context": context, "depth": DIAL} | given
+            return replace(from_depth(family=self.family, **sizes), mup=self.mup)
         except ValueError as error:
             raise BadInput(str(error)) from error
 
@@ -78,7 +92,7 @@ class OptimizerSettings(Settings):
     learning_rate: float = Field(
         3e-3,
         gt=0,
-        description="peak, when pretraining that of matrices at width 128; "
+        description="peak, when pretraining that of matrices at width 96; "
         "with inverse_sqrt it is Noam's factor, peak times the root of warmup_steps",
     )
     betas: tuple[float, float] = Field(
@@ -103,7 +117,9 @@ class TrainSettings(Settings):
 
     optimizer: OptimizerSettings = OptimizerSettings()
     precision: Precision = Field(
-        "fp32", description="bf16: matrix products in bfloat16 (autocast), weights stay fp32"
+        "fp32",
+        description="bf16, fp16: such matrix products (autocast), weights stay fp32; in fp16 the "
+        "loss is scaled, and steps whose gradients overflow are skipped",
     )
 
 
@@ -158,16 +174,31 @@ class ObjectiveSettings(Settings):
         return ObjectiveSettings(**self.model_dump(include=set(ObjectiveSettings.model_fields)))
 
 
+class RampStage(Settings):
+    """A stretch of training with smaller batches."""
+
+    tokens: int = Field(ge=1, description="how many are trained on in such batches")
+    batch_tokens: int = Field(ge=1, description="tokens of one optimizer step")
+
+
 class PretrainSettings(TrainSettings, ObjectiveSettings):
     """Pretraining: what is learnt, from how much text, how much at a time."""
 
     tokens: int = Field(1_000_000, ge=1, description="training tokens, repeats included")
     batch_tokens: int = Field(16_384, ge=1, description="tokens of one optimizer step")
+    batch_ramp: tuple[RampStage, ...] = Field(
+        (),
+        description="smaller batches at first, stage by stage; learning-rate schedules then count "
+        "tokens, in full batches",
+    )
     most_skipped: int = Field(
         5,
         ge=0,
         description="batches with a loss over 3 times the usual, or not finite, that are skipped "
         "before training counts as diverged",
+    )
+    z_loss: float = Field(
+        0.0, ge=0, description="times log^2 Z, added to the loss: keeps logits small (PaLM: 1e-4)"
     )
     micro_batch_tokens: int | None = Field(
         None, ge=1, description="tokens one process works on at a time; null is its whole share"
@@ -192,11 +223,30 @@ class PretrainSettings(TrainSettings, ObjectiveSettings):
         return self
 
     @model_validator(mode="after")
+    def _logits_to_keep_small(self) -> "PretrainSettings":
+        if self.z_loss and self.objective in WITHOUT_HEAD:
+            raise ValueError(f"z_loss: {self.objective} has no LM head whose logits it could keep")
+        return self
+
+    @model_validator(mode="after")
     def _whole_samples(self) -> "PretrainSettings":
-        for name in ("batch_tokens", "micro_batch_tokens"):
-            value = getattr(self, name)
+        sizes = [(name, getattr(self, name)) for name in ("batch_tokens", "micro_batch_tokens")]
+        sizes += [("batch_ramp: batch_tokens", stage.batch_tokens) for stage in self.batch_ramp]
+        for name, value in sizes:
             if value is not None and value % self.context:
                 raise ValueError(f"{name} must be a multiple of the context {self.context}")
+        return self
+
+    @model_validator(mode="after")
+    def _growing_batches(self) -> "PretrainSettings":
+        sizes = [stage.batch_tokens for stage in self.batch_ramp] + [self.batch_tokens]
+        if sizes != sorted(set(sizes)):
+            raise ValueError(f"batch_ramp: batches must grow, up to batch_tokens; they are {sizes}")
+        ramped = self.batches.before(1 + sum(steps for steps, _ in self.batches.ramp))
+        if ramped * self.context > self.tokens:
+            raise ValueError(
+                f"batch_ramp takes {ramped * self.context} tokens, all there are is {self.tokens}"
+            )
         return self
 
     @property
@@ -212,7 +262,18 @@ class PretrainSettings(TrainSettings, ObjectiveSettings):
     @property
     def steps(self) -> int:
         """Optimizer steps: as many as see all tokens."""
-        return -(-self.tokens // self.batch_tokens)
+        return self.batches.count
+
+    @property
+    def batches(self) -> Steps:
+        """Which samples each step takes."""
+        ramp = tuple(
+            (-(-stage.tokens // stage.batch_tokens), stage.batch_tokens // self.context)
+            for stage in self.batch_ramp
+        )
+        left = self.tokens - self.context * sum(steps * samples for steps, samples in ramp)
+        count = sum(steps for steps, _ in ramp) + -(-left // self.batch_tokens)
+        return Steps(count, self.batch_samples, ramp)
 
 
 def check_objective(model: ModelSettings, training: ObjectiveSettings) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.artifact import Ledger
+from cluster.errors import BadInput
 from cluster.store import Draft
 from tasks.tokens.chat import write_tokenizer_config
 from tasks.tokens.encoder import FILE
@@ -29,7 +30,12 @@ def tuning_job(
     seed: int,
     draft: Draft,
 ) -> TrainJob:
-    """The job of a tuning stage."""
+    """The job of a tuning stage. Raises BadInput where workers are to share rows."""
+    if draft.placement.sequence_workers > 1:
+        raise BadInput(
+            f"placement.sequence_workers is {draft.placement.sequence_workers}: only pretraining "
+            "on the objective causal shares rows; set it to 1"
+        )
     return TrainJob(
         build=build,
         steps=steps,

@@ -15,6 +15,7 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from tasks.tokens.loader import Arrangement, Loader
 from tasks.tokens.mixture import Mixture, MixtureStage
+from tasks.tokens.steps import Steps
 from tasks.training.prefetch import Prefetcher
 from tests.tokens.made import packed, shards_of
 
@@ -39,7 +40,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         arrangement = None
     elif request.param == "mixture":
         packing = packed(root, shards, "concatenate", CONTEXT)
-        arrangement = Arrangement(packing, MIXTURE, steps=11, batch_samples=BATCH)
+        arrangement = Arrangement(packing, MIXTURE, Steps(11, BATCH))
     else:
         arrangement = Arrangement(packed(root, shards, request.param, CONTEXT))
     epoch = len(Loader(shards, "train", CONTEXT, 3, arrangement))

@@ -9,6 +9,7 @@ from cluster.errors import BadInput
 from tasks.tokens.draws import Draws, SourceSize, plan_draws
 from tasks.tokens.mixture import Mixture, MixtureStage
 from tasks.tokens.repetition import repetition_warnings
+from tasks.tokens.steps import Steps
 
 WEB, BOOKS, CODE = (
     SourceSize(n, s, s * 10) for n, s in (("web", 1000), ("books", 50), ("code", 200))
@@ -26,7 +27,7 @@ def draws_of(
         stages=tuple(MixtureStage(until=until, weights=weights) for until, weights in stages),
         max_epochs=caps or {},
     )
-    return plan_draws(mixture, sources, steps, batch)
+    return plan_draws(mixture, sources, Steps(steps, batch))
 
 
 @settings(deadline=None, max_examples=60)

@@ -1,8 +1,11 @@
 """The loop: equal to a bare PyTorch loop, in every ZeRO stage, and the same each time."""
 
+import gzip
 import json
+import math
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +20,7 @@ from torch import nn
 from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.tracking import NullTracker
+from tasks.training import loss_scale
 from tasks.training.job import CHECKPOINTS, Diverged, Program, TrainJob
 from tasks.training.launch import launch, load_trained
 from tasks.training.schedule import factor
@@ -42,15 +46,15 @@ def bare_loop(job: TrainJob) -> tuple[list[float], nn.Module]:
     how: Any = {"betas": settings.betas, "eps": settings.epsilon, "fused": True}
     optimizer = torch.optim.AdamW(program.groups, **how)
     peaks = [group["lr"] for group in optimizer.param_groups]
-    found = []
+    batches, found = job.batches, []
     for step in range(1, job.steps + 1):
-        batch = program.batch((step - 1) * job.batch_samples, job.batch_samples)
+        batch = program.batch(batches.before(step), batches.size(step))
         optimizer.zero_grad()
         loss = program.module(**{k: torch.from_numpy(v) for k, v in batch.items()})
         loss.backward()
         nn.utils.clip_grad_norm_(program.module.parameters(), settings.clip)
         for group, peak in zip(optimizer.param_groups, peaks, strict=True):
-            group["lr"] = peak * factor(step, job.steps, settings)
+            group["lr"] = peak * factor(batches.clock(step), batches.clock(job.steps), settings)
         optimizer.step()
         found.append(loss.item())
     return found, program.module
@@ -87,10 +91,92 @@ def test_same_seed_gives_same_bits_with_dropout_too(tmp_path: Path) -> None:
     assert first != other
 
 
-def test_accumulated_micro_batches_equal_the_whole_batch(tmp_path: Path) -> None:
-    whole = losses(toy.job(tmp_path / "whole"))
-    pieces = losses(toy.job(tmp_path / "pieces", micro_samples=2))
+@pytest.mark.parametrize("build", [toy.build, toy.uneven])
+def test_accumulated_micro_batches_equal_the_whole_batch(
+    tmp_path: Path, build: Callable[[], Program]
+) -> None:
+    """Also where samples have different numbers of targets: each target counts the same."""
+    whole = losses(toy.job(tmp_path / "whole", build=build))
+    pieces = losses(toy.job(tmp_path / "pieces", build=build, micro_samples=2))
     assert pieces == pytest.approx(whole, rel=1e-5)
+
+
+RAMP = ((3, 2), (4, 4))
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+def test_a_growing_batch_trains_as_in_a_bare_loop(tmp_path: Path, zero_stage: int) -> None:
+    """Of 2, 4, then 8 samples, 2 at a time: 1, 2, then 4 micro-batches a step."""
+    job = toy.job(tmp_path, ramp=RAMP, micro_samples=2)
+    expected, _ = bare_loop(job)
+    assert losses(job, zero_stage=zero_stage) == pytest.approx(expected, rel=1e-5)
+    assert [row["tokens"] // 5 for row in rows(job)] == [
+        *(2, 4, 6, 10, 14, 18, 22, 30, 38, 46, 54, 62),
+    ]
+
+
+@pytest.mark.parametrize("break_at", [3, 9])
+def test_a_growing_batch_stopped_in_the_middle_ends_with_the_same_losses(
+    tmp_path: Path, break_at: int
+) -> None:
+    expected = losses(toy.job(tmp_path / "whole", ramp=RAMP, micro_samples=2))
+    cut = toy.job(tmp_path / "cut", ramp=RAMP, micro_samples=2, checkpoint_seconds=1e-9)
+    with pytest.raises(RuntimeError, match="broken"):
+        launch(replace(cut, build=partial(toy.build, break_at=break_at)), Placement())
+    assert 0 < len(rows(cut)) < 7
+    assert losses(cut) == expected
+
+
+@pytest.mark.parametrize("zero_stage", [0, 2])
+def test_z_loss_is_trained_on_and_told_apart_from_the_loss(tmp_path: Path, zero_stage: int) -> None:
+    plain, kept = toy.network_job(tmp_path / "plain"), toy.network_job(tmp_path / "kept")
+    kept = replace(kept, build=partial(toy.network, z_loss=0.1), micro_samples=4)
+    entropies = losses(plain), losses(kept, zero_stage=zero_stage)
+    assert entropies[0][0] == pytest.approx(entropies[1][0], rel=1e-6)
+    assert entropies[0][-1] != entropies[1][-1]
+    penalties = [row["z_loss"] for row in rows(kept)]
+    uniform = 0.1 * math.log(13) ** 2  # of logits near 0
+    assert penalties[0] == pytest.approx(uniform, rel=0.1)
+    assert all("z_loss" not in row for row in rows(plain))
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+def test_fp16_skips_the_steps_that_overflow_and_halves_its_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zero_stage: int
+) -> None:
+    monkeypatch.setattr(loss_scale, "FIRST", 2.0**20)
+    exact = losses(toy.job(tmp_path / "fp32"))
+    job = toy.job(tmp_path / "fp16", precision="fp16", steps=24)
+    rough = losses(job, zero_stage=zero_stage)
+    skipped = [row["step"] for row in rows(job) if row["grad_norm"] is None]
+    assert 0 < len(skipped) < 12 and skipped == [*range(1, len(skipped) + 1)]
+    scales = [row["loss_scale"] for row in rows(job)]
+    assert scales[: len(skipped) + 1] == [2.0 ** (20 - n) for n in range(len(skipped) + 1)]
+    assert set(scales[len(skipped) :]) == {scales[-1]}
+    assert rough[0] == pytest.approx(exact[0], rel=0.01)
+    assert rough[-1] < 0.9 * rough[0]
+    assert {t.dtype for t in load_file(job.scratch / "weights.safetensors").values()} == {
+        torch.float32
+    }
+
+
+@pytest.mark.parametrize("zero_stage", [0, 2])
+def test_a_stopped_fp16_training_goes_on_with_its_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zero_stage: int
+) -> None:
+    monkeypatch.setattr(loss_scale, "FIRST", 2.0**20)
+    monkeypatch.setattr(loss_scale, "WINDOW", 3)
+    whole, cut = (
+        toy.job(tmp_path / name, precision="fp16", steps=16, checkpoint_seconds=1e-9)
+        for name in ("whole", "cut")
+    )
+    expected = losses(whole, zero_stage=zero_stage)
+    with pytest.raises(RuntimeError, match="broken"):
+        broken = replace(cut, build=partial(toy.build, break_at=12))
+        launch(broken, Placement(zero_stage=zero_stage))
+    assert losses(cut, zero_stage=zero_stage) == expected
+    for name in ("loss_scale", "grad_norm"):
+        assert [row[name] for row in rows(cut)] == [row[name] for row in rows(whole)]
 
 
 def test_bf16_stays_near_fp32_and_keeps_fp32_weights(tmp_path: Path) -> None:
@@ -195,6 +281,10 @@ def test_a_batch_that_cannot_be_shared_is_refused_with_what_can(tmp_path: Path) 
 class Recorder(NullTracker):
     def __init__(self) -> None:
         self.rows: list[int] = []
+        self.files: list[Path] = []
+
+    def file(self, path: Path) -> None:
+        self.files.append(path)
 
     def metrics(self, rows: Any) -> None:
         self.rows += [row["step"] for row in rows]
@@ -260,6 +350,17 @@ def test_rows_tell_the_speed_and_where_a_step_spends_its_time(tmp_path: Path) ->
         assert 0 <= row["data_seconds"] + row["update_seconds"] <= row["seconds"]
         assert 0 <= row["peak_share"] < 1
         assert row["memory_bytes"] > 50e6
+
+
+def test_some_steps_are_traced_on_request(tmp_path: Path) -> None:
+    tracker = Recorder()
+    job = toy.job(tmp_path, tracker=tracker)
+    losses(job, profile_steps=2)
+    assert tracker.files == [job.trace]
+    events = json.loads(gzip.decompress(job.trace.read_bytes()))["traceEvents"]
+    steps = {e["name"] for e in events if e["name"].startswith("ProfilerStep")}
+    assert steps == {"ProfilerStep#4", "ProfilerStep#5"}
+    assert {"aten::mm", "aten::embedding"} <= {event["name"] for event in events}
 
 
 def test_a_hanging_step_ends_its_process_and_says_where(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from cluster.environment import prepare
+from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.tracking import NullTracker
 from tasks.training.job import Diverged, Program
@@ -96,3 +99,19 @@ def test_divergence_is_not_tried_again(ray: None, tmp_path: Path) -> None:
     job = toy.job(tmp_path, build=partial(toy.build, poison=4))
     with pytest.raises(Diverged, match=r"step 4 of 12: loss nan"):
         launch(job, Placement(workers=2))
+
+
+@pytest.mark.slow
+def test_after_a_node_is_lost_fewer_workers_go_on(tmp_path: Path) -> None:
+    """Of two workers with 4 samples each, one is left with 8; it takes a minute to start Ray."""
+    launch(toy.job(tmp_path / "alone", steps=60), Placement())
+    shared = tmp_path / "shared"
+    command = [sys.executable, "-m", "tests.training.elastic", str(shared)]
+    subprocess.run(command, cwd=Path(__file__).parents[2], timeout=400, check=True)
+    assert {path.name for path in shared.glob("share-*")} == {"share-4", "share-8"}
+    assert losses(shared) == pytest.approx(losses(tmp_path / "alone"), rel=1e-4)
+
+
+def test_every_number_of_workers_must_be_able_to_share_a_batch(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="8 samples cannot be shared by 3 workers"):
+        launch(toy.job(tmp_path), Placement(workers=4, least_workers=2))

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from model.config import from_depth
-from model.objectives.modules import CausalLM
+from model.objectives.modules import with_objective
 from model.transformer import Transformer
 from tasks.training.job import Program, TrainJob
 from tasks.training.settings import OptimizerSettings
@@ -57,6 +57,19 @@ def build(dropout: float = 0.0, poison: int = 0, steep: int = 0, break_at: int =
     return Program(module, batch, groups)
 
 
+def uneven_batch(first: int, count: int) -> dict[str, np.ndarray]:
+    """Samples with one to five targets."""
+    arrays = batch(first, count)
+    for sample, targets in enumerate(arrays["targets"], first):
+        targets[: sample % 5] = -100
+    return arrays
+
+
+def uneven() -> Program:
+    program = build()
+    return Program(program.module, uneven_batch, program.groups)
+
+
 def _harm(
     calls: Iterator[int],
     poison: int,
@@ -88,14 +101,32 @@ def job(scratch: Path, **changes: Any) -> TrainJob:
     return TrainJob(**(values | changes))
 
 
-def network() -> Program:
+def network(z_loss: float = 0.0) -> Program:
     """A real network, with layers to recompute and to compile."""
     config = from_depth(2, vocab_size=13, context=5, width=32, heads=2)
-    return Program(CausalLM(Transformer(config)), batch)
+    return Program(with_objective(Transformer(config), "causal", z_loss), batch)
 
 
 def network_job(scratch: Path) -> TrainJob:
     return job(scratch, build=network, steps=4)
+
+
+def shareable() -> Program:
+    """A real network whose rows two workers can share; few targets in the first half of a row."""
+    shape = from_depth(2, vocab_size=13, context=8, width=32, heads=4, kv_heads=2)
+    return Program(with_objective(Transformer(shape), "causal"), packed_batch)
+
+
+def packed_batch(first: int, count: int) -> dict[str, np.ndarray]:
+    """Samples of two documents each."""
+    inputs = np.stack(
+        [np.random.default_rng(i).integers(0, 13, 8) for i in range(first, first + count)]
+    )
+    targets = (inputs * 5 + 1) % 13
+    targets[:, :3] = -100
+    documents = np.tile([1] * 5 + [2] * 3, (count, 1))
+    positions = np.tile([*range(5), *range(3)], (count, 1))
+    return {"inputs": inputs, "targets": targets, "documents": documents, "positions": positions}
 
 
 def hanging() -> Program:

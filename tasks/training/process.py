@@ -1,0 +1,51 @@
+"""What the process of a training is set to: threads, signals, the seed of dropout."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from cluster.world import World
+from tasks.training.settings import Precision
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Use this many CPU threads, and as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def terminated(event: threading.Event) -> Iterator[None]:
+    """Set the event on SIGTERM; only the main thread can listen."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: event.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def seed_dropout(seed: int, step: int, world: World) -> None:
+    """Make dropout a function of seed, step and rank."""
+    value = int(np.random.SeedSequence([seed, step, world.rank]).generate_state(1)[0])
+    torch.default_generator.manual_seed(value)
+    if world.device.type == "cuda":
+        torch.cuda.manual_seed(value)
+
+
+def is_fast(precision: Precision) -> bool:
+    """Whether PyTorch multiplies such matrices on this CPU by more than a plain loop."""
+    if precision == "bf16":
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return precision == "fp32" or bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())

@@ -1,0 +1,77 @@
+"""Two ranks train what one does, and meet what befalls one of them together."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.placement import Placement
+from tasks.training.job import CHECKPOINTS
+from tasks.training.launch import launch
+from tests.training.two_ranks import STEPS, network_job, shared_job, uneven_job
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes left that trained all jobs after one another: they are slow to start."""
+    path = tmp_path_factory.mktemp("ranks")
+    command = [sys.executable, "-m", "tests.training.two_ranks", str(path)]
+    ranks = [subprocess.Popen([*command, str(rank)], cwd=ROOT) for rank in (0, 1)]
+    assert [rank.wait(timeout=300) for rank in ranks] == [0, 0]
+    launch(network_job(path / "alone"), Placement())
+    launch(uneven_job(path / "uneven-alone"), Placement())
+    launch(shared_job(path / "unshared"), Placement())
+    return path
+
+
+def row(folder: Path) -> Any:
+    return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+
+
+def losses(folder: Path) -> list[float]:
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["loss"] for line in lines]
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+def test_two_ranks_have_the_losses_of_one(folder: Path, zero_stage: int) -> None:
+    alone, shared = losses(folder / "alone"), losses(folder / f"zero-{zero_stage}")
+    assert len(shared) == STEPS
+    assert shared == pytest.approx(alone, rel=1e-5)
+    assert alone[-1] < 0.8 * alone[0]
+
+
+@pytest.mark.parametrize("zero_stage", [0, 3])
+def test_two_ranks_that_share_each_row_have_the_losses_of_one(
+    folder: Path, zero_stage: int
+) -> None:
+    alone, shared = losses(folder / "unshared"), losses(folder / f"shared-{zero_stage}")
+    assert shared == pytest.approx(alone, rel=1e-5)
+    assert alone[-1] < 0.8 * alone[0]
+    tokens = [row(folder / name)["tokens"] for name in ("unshared", f"shared-{zero_stage}")]
+    assert tokens == [STEPS * 8 * 8] * 2
+
+
+def test_ranks_with_more_targets_count_for_more(folder: Path) -> None:
+    assert losses(folder / "uneven") == pytest.approx(losses(folder / "uneven-alone"), rel=1e-5)
+
+
+def test_nan_on_one_rank_stops_both_before_the_step(folder: Path) -> None:
+    told = [(folder / f"nan-{rank}.txt").read_text() for rank in (0, 1)]
+    assert told[0] == told[1]
+    assert told[0].startswith("Diverged: step 7 of 12: loss nan, gradient norm nan, on samples 48")
+    assert len(losses(folder / "nan")) == 6
+
+
+def test_a_flipped_bit_is_found_before_it_is_saved(folder: Path) -> None:
+    """The newest checkpoint is of the step before: going on from it heals the training."""
+    told = [(folder / f"flip-{rank}.txt").read_text() for rank in (0, 1)]
+    assert told[0] == told[1]
+    assert told[0].startswith("WeightsDiffer: after step 7 the weights of the ranks differ: ")
+    newest = max(path.name for path in (folder / "flip" / CHECKPOINTS).glob("step-*"))
+    assert newest == "step-00000006"

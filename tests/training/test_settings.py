@@ -1,0 +1,98 @@
+"""Settings of training: what follows from them, and what is refused."""
+
+import pytest
+
+from cluster.deepspeed_config import deepspeed_config
+from cluster.errors import BadInput
+from cluster.placement import Placement
+from tasks.tokens.steps import Steps
+from tasks.training.loss_scale import FIRST, LEAST, WINDOW, LossScale
+from tasks.training.settings import ModelSettings, PretrainSettings
+from tasks.training.sharing import check_sharing
+
+
+def pretrain(**settings: object) -> PretrainSettings:
+    return PretrainSettings.model_validate({"context": 16, "batch_tokens": 128} | settings)
+
+
+def test_a_batch_ramp_has_as_many_steps_as_see_all_tokens() -> None:
+    ramp = [{"tokens": 100, "batch_tokens": 32}, {"tokens": 128, "batch_tokens": 64}]
+    settings = pretrain(tokens=1000, batch_ramp=ramp)
+    assert settings.batches == Steps(4 + 2 + 6, 8, ((4, 2), (2, 4)))
+    assert settings.batches.total * 16 == 4 * 32 + 2 * 64 + 6 * 128 >= 1000
+    assert pretrain(tokens=1000).batches == Steps(8, 8)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"batch_ramp": [{"tokens": 64, "batch_tokens": 40}]}, "multiple of the context 16"),
+        ({"batch_ramp": [{"tokens": 64, "batch_tokens": 128}]}, r"must grow.*\[128, 128\]"),
+        (
+            {"tokens": 100, "batch_ramp": [{"tokens": 99, "batch_tokens": 64}]},
+            "batch_ramp takes 128 tokens, all there are is 100",
+        ),
+        ({"objective": "sentence_comparison", "z_loss": 1e-4}, "has no LM head"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, object], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        pretrain(**settings)
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "told"),
+    [
+        ({"width": 32, "heads": 2}, {}, "model.heads is 2"),
+        ({"kv_heads": 1}, {}, "model.kv_heads is 1"),
+        ({}, {"context": 18, "batch_tokens": 36}, "pretrain.context is 18"),
+        ({"family": "encoder"}, {"objective": "masked"}, "pretrain.objective is masked"),
+        ({"preset": "deepseek-v3"}, {}, "experts"),
+    ],
+)
+def test_rows_that_cannot_be_shared_are_refused(
+    model: dict[str, object], training: dict[str, object], told: str
+) -> None:
+    settings = pretrain(**training)
+    config = ModelSettings.model_validate(model).config(300, settings.context)
+    with pytest.raises(BadInput, match=told):
+        check_sharing(config, settings, 4)
+    check_sharing(config, settings, 1)
+
+
+def test_workers_that_do_not_fit_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="sequence_workers is 2, which does not divide the 3"):
+        Placement(workers=3, sequence_workers=2)
+    with pytest.raises(ValueError, match="least_workers is 3, workers only 2"):
+        Placement(workers=2, least_workers=3)
+
+
+def test_the_loss_scale_follows_from_the_steps_that_were_made() -> None:
+    rows = [{"grad_norm": norm} for norm in (None, None, *[1.0] * (WINDOW - 1))]
+    scale = LossScale("fp16", rows)
+    assert (scale.value, scale.skipped) == (FIRST / 4, 2)
+    scale.update(overflow=False)
+    assert scale.value == FIRST / 2
+    for _ in range(60):
+        scale.update(overflow=True)
+    assert scale.value == LEAST and not scale.lowers
+    assert LossScale("bf16", rows).value == 1
+
+
+@pytest.mark.parametrize(
+    ("precision", "autocast"),
+    [("fp32", (False, "bfloat16")), ("bf16", (True, "bfloat16")), ("fp16", (True, "float16"))],
+)
+def test_half_precision_is_autocast(precision: str, autocast: tuple[bool, str]) -> None:
+    config = deepspeed_config(
+        workers=2,
+        micro_batch=4,
+        accumulation=3,
+        precision=precision,
+        zero_stage=2,
+        offload=None,
+        clip=1.0,
+    )
+    assert tuple(config["torch_autocast"].values()) == autocast
+    assert config["train_batch_size"] == 24
+    assert "fp16" not in config and "bf16" not in config

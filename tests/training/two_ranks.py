@@ -1,0 +1,77 @@
+"""Trains jobs one after another as one of two ranks, for tests that look at what they left.
+
+python -m tests.training.two_ranks FOLDER RANK
+"""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from cluster.placement import Placement
+from tasks.training.job import Diverged, Program, TrainJob
+from tasks.training.loop import train
+from tasks.training.settings import OptimizerSettings
+from tests.training import toy
+
+STEPS = 50
+SLOW = OptimizerSettings(learning_rate=2e-3)  # a faster one makes much of a rounding error
+
+
+def main(folder: Path, rank: int) -> None:
+    store = dist.FileStore(str(folder / "store"), 2)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    for stage in range(4):
+        train(network_job(folder / f"zero-{stage}"), Placement(workers=2, zero_stage=stage))
+    for stage in (0, 3):
+        together = Placement(workers=2, sequence_workers=2, zero_stage=stage)
+        train(shared_job(folder / f"shared-{stage}"), together)
+    train(uneven_job(folder / "uneven"), Placement(workers=2, zero_stage=1))
+    for name, harm in (("nan", poison), ("flip", flip)):
+        job = toy.job(folder / name, build=partial(harm, rank), checkpoint_seconds=1e-6)
+        (folder / f"{name}-{rank}.txt").write_text(error_of(job))
+    dist.destroy_process_group()
+
+
+def network_job(folder: Path) -> TrainJob:
+    return toy.job(folder, build=toy.network, steps=STEPS, optimizer=SLOW)
+
+
+def shared_job(folder: Path) -> TrainJob:
+    return toy.job(folder, build=toy.shareable, steps=STEPS, optimizer=SLOW)
+
+
+def uneven_job(folder: Path) -> TrainJob:
+    return toy.job(folder, build=toy.uneven)
+
+
+def error_of(job: TrainJob) -> str:
+    try:
+        train(job, Placement(workers=2))
+    except (Diverged, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "none"
+
+
+def poison(rank: int) -> Program:
+    """One rank alone meets NaN, in its seventh step."""
+    return toy.build(poison=7 if rank == 1 else 0)
+
+
+def flip(rank: int) -> Program:
+    """One rank's memory flips a bit of a weight, in its seventh step."""
+    program, calls = toy.build(), iter(range(1, 100))
+
+    def harm(module: Any, inputs: Any) -> None:
+        if next(calls) == 7 and rank == 1:
+            module.scale.data.view(torch.int32)[3] ^= 1 << 12
+
+    program.module.register_forward_pre_hook(harm)
+    return program
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
