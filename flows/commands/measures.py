@@ -1,4 +1,4 @@
-"""fit, score, judge, agree, learn, exam: measuring as tools of their own, on anybody's files."""
+"""fit, judge, agree: measuring as tools of their own, on anybody's files."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -37,54 +37,6 @@ def fit(
         _rows(out, {key: value for key, value in result.items() if key != "warnings"})
         for warning in result["warnings"]:
             out.say(f"warning: {warning}")
-
-
-def score(
-    file: Annotated[Path, typer.Argument(help='JSON lines {"prediction","references":[..]}')],
-    metrics: Annotated[str, typer.Option(help="comma-separated names")] = "bleu,rouge1,rougeL",
-    stem: Annotated[bool, typer.Option("--stem", help="compare word stems in ROUGE")] = False,
-    formula: Annotated[
-        Literal["best", "A", "B"], typer.Option(help="of ROUGE with several references")
-    ] = "best",
-    script: Annotated[
-        Literal["unicode", "ascii"], typer.Option(help="whose letters make ROUGE's words")
-    ] = "unicode",
-    synonyms: Annotated[
-        bool, typer.Option("--synonyms", help="METEOR's WordNet stage, where installed")
-    ] = False,
-    encoder: Annotated[Path | None, typer.Option(help="model folder for bertscore")] = None,
-    layer: Annotated[int | None, typer.Option(min=1, help="of the encoder; default last")] = None,
-    baseline: Annotated[
-        Path | None, typer.Option(help="LAYER,P,R,F lines that become 0 in bertscore")
-    ] = None,
-    idf: Annotated[bool, typer.Option("--idf", help="rare words weigh more in bertscore")] = False,
-    learned: Annotated[Path | None, typer.Option(help="a metric of `headrace learn`")] = None,
-    against: Annotated[
-        Path | None, typer.Option(help="another system's rows: test the difference")
-    ] = None,
-    contamination: Annotated[
-        Path | None, typer.Option(help="a `decontaminate` artifact: score clean and dirty rows too")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Scores of predictions against references, with signatures."""
-    from tasks.scoring.overlap.scores import Manner
-    from tasks.scoring.predictions import score_file
-
-    with output(as_json) as out:
-        names = [name.strip() for name in metrics.split(",")]
-        manner = Manner(stem, formula, script, synonyms, encoder, layer, baseline, idf, learned)
-        result = score_file(file, names, manner, contamination, against)
-        out.result(result)
-        _rows(out, result["corpus"])
-        for part in ("clean", "dirty") if contamination else ():
-            out.say(f"{part}: {result[part]['rows']} rows")
-            _rows(out, result[part]["corpus"])
-        for name, test in result.get("difference", {}).items():
-            low, high = test["interval"]
-            out.say(
-                f"{name}: {test['difference']:+.4f} [{low:+.4f}, {high:+.4f}], p {test['p']:.3f}"
-            )
 
 
 def judge(
@@ -196,38 +148,6 @@ def agree(
         _rows(out, result)
 
 
-def learn(
-    pairs: Annotated[Path, typer.Argument(help='JSON lines {"ref", "better", "worse"}')],
-    to: Annotated[Path | None, typer.Option(help="write the metric to this file")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of folds and damage")] = 0,
-    as_json: AsJson = False,
-) -> None:
-    """Fit a metric to human choices; says its tau on held-out documents, beside chrF's."""
-    from tasks.scoring.learned.metric import learn_file
-
-    with output(as_json) as out:
-        result = learn_file(pairs, to, seed)
-        out.result(result)
-        _rows(out, result)
-
-
-def exam(
-    model: Annotated[str, typer.Argument(help="a model folder or an artifact's name")],
-    file: Annotated[Path, typer.Argument(help="a YAML of name, kind, rows, prompt")],
-    home: Home = None,
-    as_json: AsJson = False,
-) -> None:
-    """Put questions with known answers to a model: choices, exact answers, code with tests."""
-    from cluster.store import Store
-    from tasks.scoring.exams import sit_file
-
-    with output(as_json) as out:
-        folder = Path(model) if Path(model).is_dir() else Store().get(model).path
-        result = sit_file(folder, file)
-        out.result(result)
-        _rows(out, {key: value for key, value in result.items() if key != "rows"})
-
-
 def _rows(out: Output, values: dict[str, Any]) -> None:
     out.table(("key", "value"), values.items())
 
@@ -250,5 +170,5 @@ def _numbers(flag: str, text: str) -> tuple[float, ...]:
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the application."""
-    for command in (fit, score, judge, agree, learn, exam):
+    for command in (fit, judge, agree):
         app.command()(command)
