@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 import httpx
 
 from cluster.errors import BadInput
-from tasks.scoring.judging.endpoint import KEYS, Endpoint, api_key, check_url, is_loopback
+from tasks.scoring.judging.endpoint import KEYS, Endpoint, api_key, check_url
 from tasks.scoring.judging.gate import Gate, retry_after
+from tasks.scoring.judging.lines import Lines
 from tasks.scoring.judging.replies import Reply, frequencies, read_choice, read_probabilities
 from tasks.scoring.judging.reply_store import ReplyStore, reply_key
 from tasks.scoring.judging.verdicts import ANSWER_TOKENS, Distribution, Question, Unscored, Verdict
@@ -28,6 +29,7 @@ TOP_LOGPROBS = 20
 OPTIONAL = ("logprobs", "temperature", "max_tokens")
 THINKING_TOKENS = 4000
 PERHAPS_PAID = ("timeout", "connection", "not_json", "too_large")
+BEGUN = 4  # questions begun for each request that may be under way
 BYTES_PER_TOKEN = 3  # a low guess, for estimating a request's cost before it is sent
 Result = TypeVar("Result")
 Sent = dict[str, Any] | Unscored
@@ -55,7 +57,7 @@ class EndpointJudge:
         self._dropped: set[str] = set()  # parameters that this endpoint does not take
         self._refused: Unscored | None = None
         self._under_way: dict[str, asyncio.Future[Sent]] = {}
-        self._client: httpx.AsyncClient
+        self._lines: Lines
         self._gate = Gate(endpoint.concurrency)
 
     @property
@@ -76,21 +78,23 @@ class EndpointJudge:
         return self._run([self._text(prompt, sample, max_tokens) for prompt in prompts])
 
     def _run(self, coroutines: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
+        """Their results in order. A few are begun at a time, each as the next place is free."""
+
         async def all_of_them() -> list[Result]:
-            headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-            proxies = not is_loopback(self.endpoint.url)
-            async with httpx.AsyncClient(
-                headers=headers,
-                follow_redirects=False,
-                trust_env=proxies,
-                timeout=self.endpoint.deadline,
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-            ) as client:
-                self._client = client
-                # Under a budget the first replies tell what a request really costs.
-                first = None if self.endpoint.budget is None else 1
-                self._gate = Gate(self.endpoint.concurrency, first)
-                return list(await asyncio.gather(*coroutines))
+            # Under a budget the first replies tell what a request really costs.
+            first = None if self.endpoint.budget is None else 1
+            self._gate = Gate(self.endpoint.concurrency, first)
+            found: dict[int, Result] = {}
+            waiting = iter(enumerate(coroutines))
+
+            async def work() -> None:
+                for number, coroutine in waiting:
+                    found[number] = await coroutine
+
+            workers = min(len(coroutines), BEGUN * self.endpoint.concurrency)
+            async with Lines(self.endpoint, self._key) as self._lines:
+                await asyncio.gather(*(work() for _ in range(workers)))
+            return [found[number] for number in range(len(coroutines))]
 
         return asyncio.run(all_of_them())
 
@@ -238,8 +242,10 @@ class EndpointJudge:
 
     async def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes | None]:
         """Status, headers and content; the content is None beyond the allowed size."""
-        url = self.endpoint.chat_url
-        async with self._client.stream("POST", url, json=body) as response:
+        async with (
+            self._lines.one() as client,
+            client.stream("POST", self.endpoint.chat_url, json=body) as response,
+        ):
             content = b""
             async for piece in response.aiter_bytes():
                 content += piece
