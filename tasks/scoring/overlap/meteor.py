@@ -2,8 +2,8 @@
 
 Source: Banerjee and Lavie, METEOR: an automatic metric for MT evaluation with improved correlation
 with human judgments, 2005; parameters of Lavie and Agarwal, 2007 as commonly used (alpha 0.9,
-beta 3, gamma 0.5). Words match greedily from the end of the text, as in NLTK, rather than by the
-alignment with the fewest crossings.
+beta 3, gamma 0.5). As in NLTK, words match greedily from the end of the text rather than by the
+alignment with the fewest crossings, and synonyms are looked up of stems.
 """
 
 import re
@@ -34,7 +34,8 @@ def meteor(
 def signature(synonyms: bool = False) -> str:
     """All that the value depends on besides the texts."""
     stages = "exact+stem+wordnet" if synonyms else "exact+stem"
-    return f"meteor|stages:{stages}|stem:{STEMMER}|alpha:{ALPHA}|beta:{BETA}|gamma:{GAMMA}"
+    parts = f"meteor|stages:{stages}|stem:{STEMMER}|alpha:{ALPHA}|beta:{BETA}|gamma:{GAMMA}"
+    return f"{parts}|headrace:2"
 
 
 def tokens(text: str) -> list[str]:
@@ -57,9 +58,10 @@ def _align(prediction: list[str], reference: list[str], synonyms: bool) -> list[
     """Pairs of matched places, in the order of the prediction."""
     matches: dict[int, int] = {}
     _match(matches, prediction, reference)
-    _match(matches, [stem(word) for word in prediction], [stem(word) for word in reference])
+    stems = [stem(word) for word in prediction], [stem(word) for word in reference]
+    _match(matches, *stems)
     if synonyms:
-        _match_synonyms(matches, prediction, reference)
+        _match_synonyms(matches, *stems)
     return sorted(matches.items())
 
 
