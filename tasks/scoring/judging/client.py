@@ -214,19 +214,22 @@ class EndpointJudge:
         again (None: never).
         """
         sent = self._accepted(body)
-        self.calls += 1
         try:
             async with asyncio.timeout(max(seconds, 0.001)):
                 status, headers, content = await self._post(sent)
+                named = {name for name in OPTIONAL if name.encode() in (content or b"")}
+                if status == 400 and not named and "logprobs" in sent:
+                    # Perhaps for the log-probabilities, perhaps for what is in this one request.
+                    bare = {k: v for k, v in sent.items() if "logprobs" not in k}
+                    status, headers, content = await self._post(bare)
+                    self._dropped |= {"logprobs"} if status == 200 else set()
         except TimeoutError:
             return Unscored("timeout", f"no whole reply within {seconds:.1f} s"), 0.0
         except httpx.TransportError as error:
             return Unscored("connection", f"{type(error).__name__}: {error}"), 0.0
-        if status == 400:
-            named = {name for name in OPTIONAL if name.encode() in (content or b"")}
-            self._dropped |= (named or {"logprobs"}) & set(sent)
-            again = 0.0 if self._dropped & set(sent) else None
-            return Unscored("http_400", self._shown(content)), again
+        if status == 400 and named & set(sent):
+            self._dropped |= named
+            return Unscored("http_400", self._shown(content)), 0.0
         return self._classify(status, headers, content)
 
     def _accepted(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -242,6 +245,7 @@ class EndpointJudge:
 
     async def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes | None]:
         """Status, headers and content; the content is None beyond the allowed size."""
+        self.calls += 1
         async with (
             self._lines.one() as client,
             client.stream("POST", self.endpoint.chat_url, json=body) as response,

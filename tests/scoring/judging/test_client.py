@@ -86,6 +86,45 @@ def test_an_endpoint_that_refuses_log_probabilities_is_asked_without(
     assert ["logprobs" in body for body in endpoint.bodies] == [True, False, False]
 
 
+def test_one_bad_request_takes_nobodys_log_probabilities(
+    endpoint: Any, tmp_path: Path, completion: Callable[..., Any], scripted: Any
+) -> None:
+    def script(body: dict[str, Any], call: int) -> Any:
+        long = "too long" in body["messages"][0]["content"]
+        return scripted(400, b"context length exceeded") if long else completion("3")
+
+    endpoint.script = script
+    judge = client(endpoint, tmp_path)
+    assert judge.distributions([question("too long")]) == [
+        Unscored("http_400", "context length exceeded")
+    ]
+    judge.distributions([question("short")])
+    assert "logprobs" in endpoint.bodies[-1]
+
+
+def test_an_endpoint_that_does_not_say_what_it_refuses_is_asked_without(
+    endpoint: Any, tmp_path: Path, completion: Callable[..., Any], scripted: Any
+) -> None:
+    endpoint.script = lambda body, call: (
+        scripted(400, b"bad request") if "logprobs" in body else completion("3")
+    )
+    judge = client(endpoint, tmp_path)
+    assert judge.distributions([question()]) == [Distribution(certain("3"), "single")]
+    judge.distributions([question("another")])
+    assert ["logprobs" in body for body in endpoint.bodies] == [True, False, False]
+
+
+def test_a_reason_is_kept_behind_its_rating(
+    endpoint: Any, tmp_path: Path, completion: Callable[..., Any]
+) -> None:
+    endpoint.script = lambda body, call: completion("4\n\nNothing makes a reader stop.")
+    asked = Question("Rate it.", "Rate it.", (("answer", "x"),), "Score:", SCALE, tokens=200)
+    (verdict,) = client(endpoint, tmp_path).distributions([asked])
+    assert isinstance(verdict, Distribution)
+    assert (verdict.likeliest, verdict.words) == ("4", "4\n\nNothing makes a reader stop.")
+    assert endpoint.bodies[0]["max_tokens"] == 200
+
+
 @pytest.mark.parametrize(
     ("status", "headers", "body", "reason", "requests"),
     [
