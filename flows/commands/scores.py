@@ -14,8 +14,17 @@ if TYPE_CHECKING:
 
 
 def score(
-    file: Annotated[Path, typer.Argument(help='JSON lines {"prediction","references":[..]}')],
-    metrics: Annotated[str, typer.Option(help="comma-separated names")] = "bleu,rouge1,rougeL",
+    file: Annotated[
+        Path,
+        typer.Argument(help='JSON lines {"prediction","references":[..]} or "reference", also .gz'),
+    ],
+    metrics: Annotated[
+        str,
+        typer.Option(
+            help="names with commas: bleu, chrf, chrf++, rouge1 to rouge4, rougeL, rougeLsum,"
+            " rougeW, rougeS, rougeSU4, meteor, exact, bertscore, learned"
+        ),
+    ] = "bleu,rouge1,rougeL",
     stem: Annotated[bool, typer.Option("--stem", help="compare word stems in ROUGE")] = False,
     formula: Annotated[
         Literal["best", "A", "B"], typer.Option(help="of ROUGE with several references")
@@ -105,7 +114,13 @@ def _show_scores(out: Output, result: dict[str, Any]) -> None:
 
 
 def learn(
-    pairs: Annotated[Path, typer.Argument(help='JSON lines {"ref", "better", "worse"}')],
+    pairs: Annotated[
+        Path,
+        typer.Argument(
+            help='JSON lines {"ref", "better", "worse"}; `document`, else `src`, names what is held'
+            " out together"
+        ),
+    ],
     to: Annotated[Path | None, typer.Option(help="write the metric to this file")] = None,
     seed: Annotated[int, typer.Option(min=0, help="of folds and damage")] = 0,
     as_json: AsJson = False,

@@ -2,13 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cluster.errors import BadInput
 from tasks.scoring.learned.metric import LearnedMetric, damage, learn_file, tau
-from tasks.scoring.overlap.scores import Manner, score
+from tasks.scoring.overlap.scores import METRICS, Manner, figure, score
+from tasks.scoring.predictions import score_file
 
 TEXT = "the river carries cold water from high hills to an old mill near our town"
 
@@ -35,6 +37,30 @@ def test_it_learns_what_is_better_and_says_how_well(tmp_path: Path) -> None:
     first, second = (row["learned"] for row in found["rows"])
     assert first > second
     assert found["signatures"]["learned"].startswith("learned|file:")
+
+
+def test_every_scorer_has_a_signature_an_interval_and_a_paired_test(
+    tiny: Any, tmp_path: Path
+) -> None:
+    learn_file(write(tmp_path / "pairs.jsonl"), tmp_path / "metric.json")
+    manner = Manner(encoder=tiny.model.path, learned=tmp_path / "metric.json")
+    random = np.random.default_rng(1)
+    texts = [" ".join(random.permutation(TEXT.split())) for _ in range(12)]
+    files = []
+    for name, share in (("better", 0.1), ("worse", 0.8)):
+        rows = [{"prediction": damage(t, share, random), "reference": t} for t in texts]
+        files.append(tmp_path / f"{name}.jsonl")
+        files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = score_file(files[0], METRICS, manner, against=files[1])
+    for metric in METRICS:
+        low, high = result["intervals"][metric]
+        assert low <= figure(result["corpus"][metric]) <= high
+        test = result["difference"][metric]
+        assert test["interval"][0] <= test["difference"] <= test["interval"][1]
+        assert test["signature"] == result["signatures"][metric]
+        assert 0 < test["p"] <= 1 and (test["p"] < 0.05 or metric in ("exact", "bertscore"))
+    same = score_file(files[0], METRICS, manner, against=files[0])["difference"]
+    assert {(test["difference"], test["p"]) for test in same.values()} == {(0.0, 1.0)}
 
 
 def test_a_tie_counts_against() -> None:
