@@ -138,6 +138,8 @@ def _exam(artifact: Artifact, names: Names) -> Iterator[Entry]:
 
 def _heldout(artifact: Artifact, names: Names) -> Iterator[Entry]:
     manifest = artifact.manifest
+    if not manifest.metrics:  # of a variant that was not trained to its end
+        return
     metric = "bits_per_byte" if "bits_per_byte" in manifest.metrics else "heldout_loss"
     causal = "bits_per_byte_witten_bell" in manifest.metrics
     baseline = "bits_per_byte_witten_bell" if causal else "unigram_loss"
