@@ -7,13 +7,15 @@ again. Ray must be running, and the caller must hold none of the CPUs that the w
 """
 
 import json
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from cluster.environment import default
+
 RESTARTS = 2
-START_TIMEOUT_S = 300
+START_S, ELASTIC_START_S = 300, 60
+"""How long workers may take to start; elastic ones are first tried with a place that is lost."""
 
 
 def run_on_workers(
@@ -34,7 +36,7 @@ def run_on_workers(
     must meet alike, are raised here as they are: another attempt would meet them again. Other
     errors are raised after `RESTARTS` more attempts.
     """
-    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(START_TIMEOUT_S))
+    default("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(ELASTIC_START_S if least else START_S))
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 

@@ -1,4 +1,4 @@
-"""What became of one training among several: that it failed by its own doing is a result as well."""
+"""What became of one training among several: one that failed by its own doing is a result too."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

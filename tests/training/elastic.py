@@ -11,9 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ray.cluster_utils import Cluster
-
-from cluster import ray_session
 from cluster.environment import prepare
 from cluster.placement import Placement
 from tasks.training.job import CHECKPOINTS, Program
@@ -36,7 +33,11 @@ def build(folder: Path) -> Program:
 
 
 def main(folder: Path) -> None:
-    prepare()
+    prepare()  # before Ray is imported
+    from ray.cluster_utils import Cluster
+
+    from cluster import ray_session
+
     cluster = Cluster()
     cluster.add_node(num_cpus=1)
     other = cluster.add_node(num_cpus=1)
@@ -47,10 +48,11 @@ def main(folder: Path) -> None:
     loser.start()
     launch(job, Placement(workers=2, least_workers=1, zero_stage=1))
     loser.join()
+    ray_session.stop()
     cluster.shutdown()
 
 
-def lose(cluster: Cluster, node: Any, checkpoints: Path) -> None:
+def lose(cluster: Any, node: Any, checkpoints: Path) -> None:
     while not list(checkpoints.glob("step-*")):
         time.sleep(0.05)
     cluster.remove_node(node, allow_graceful=False)
