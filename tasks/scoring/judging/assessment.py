@@ -52,14 +52,16 @@ class Assessment:
         """Score the rows, the constant answer and, where a model judges, canaries that ask it for
         its `best` verdict.
         """
-        scores = scorer(rows)
-        name = label(scores[0])
-        self.take(rows, scores)
+        constant = constant_rows(rows)
+        canaries = canary_rows(rows, best) if best and scale else []
+        # All at once, so that the judge is never idle between them.
+        scores = scorer([*rows, *constant, *canaries])
+        name, end = label(scores[0]), len(rows) + len(constant)
+        self.take(rows, scores[: len(rows)])
         self.random[name] = sum(scale) / 2 if scale else None
-        self.baselines[name] = summarise(scorer(constant_rows(rows)))["mean"]
-        if best and scale:
-            scored = scorer(canary_rows(rows, best))
-            self.canaries[name] = canary_report(scored, scale, low_is_good)
+        self.baselines[name] = summarise(scores[len(rows) : end])["mean"]
+        if canaries and scale:
+            self.canaries[name] = canary_report(scores[end:], scale, low_is_good)
 
     def add_geval(
         self, judge: Judge, rows: Sequence[Row], criterion: Criterion, form: Form
@@ -75,16 +77,15 @@ class Assessment:
 
     def add_qag(self, judge: Judge, rows: Sequence[Row], questions: int) -> None:
         """All parts of QAG."""
-        scored = qag(judge, rows, questions)
-        constant = qag(judge, constant_rows(rows), questions)
-        canaries = qag(judge, canary_rows(rows, "yes"), questions)
-        chance = _random_parts(questions)
+        constant, chance = constant_rows(rows), _random_parts(questions)
+        scored = qag(judge, [*rows, *constant, *canary_rows(rows, "yes")], questions)
+        end = len(rows) + len(constant)
         for part in PARTS:
-            name = f"qag_{part}"
-            self.take(rows, [of[part] for of in scored])
-            self.baselines[name] = summarise([of[part] for of in constant])["mean"]
+            name, scores = f"qag_{part}", [of[part] for of in scored]
+            self.take(rows, scores[: len(rows)])
+            self.baselines[name] = summarise(scores[len(rows) : end])["mean"]
             self.random[name] = chance[part]
-            self.canaries[name] = canary_report([of[part] for of in canaries], (0, 1))
+            self.canaries[name] = canary_report(scores[end:], (0, 1))
         source = "generated" if judge.writes else "fixed pattern over sentences and names"
         self.steps["qag"] = {"source": source, "questions": questions}
 

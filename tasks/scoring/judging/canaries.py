@@ -33,7 +33,9 @@ def canary_rows(rows: Sequence[Row], best: str) -> list[Row]:
     """
     host = max(rows, key=lambda row: len(row.material(("context", "reference"))))
     return [
-        replace(host, id=name, prediction=text.format(best=best), other=host.prediction)
+        replace(
+            host, id=f"canary\0{name}", prediction=text.format(best=best), other=host.prediction
+        )
         for name, text in ATTACKS.items()
     ]
 
@@ -43,7 +45,7 @@ def canary_report(
 ) -> dict[str, Any]:
     """`scores` by canary (None: unscored), and those that `fooled` the judge."""
     middle = sum(scale) / 2
-    found = {score.id: score.score for score in scores}
+    found = {name: score.score for name, score in zip(ATTACKS, scores, strict=True)}
     above = {name for name, value in found.items() if value is not None and value > middle}
     below = {name for name, value in found.items() if value is not None and value < middle}
     return {"scores": found, "fooled": sorted(below if low_is_good else above)}

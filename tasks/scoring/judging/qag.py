@@ -105,8 +105,11 @@ def _mark(judge: Judge, rows: Sequence[Row], part: str, exams: Sequence[Exam]) -
         open_ids = [i for i in ids if not isinstance(verdicts.get(i), Distribution)]
         asked = [_question(exam_of[row], number, again) for row, number in open_ids]
         verdicts |= dict(zip(open_ids, judge.distributions(asked), strict=True))
+    of_row: dict[str, list[Verdict]] = {row.id: [] for row in rows}
+    for row_id, number in ids:
+        of_row[row_id].append(verdicts[row_id, number])
     return [
-        _score(row, part, exam.questions, [v for i, v in verdicts.items() if i[0] == row.id])
+        _score(row, part, exam.questions, of_row[row.id])
         for row, exam in zip(rows, exams, strict=True)
     ]
 

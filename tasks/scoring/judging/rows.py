@@ -70,8 +70,11 @@ class Score:
 
 
 def constant_rows(rows: Sequence[Row]) -> list[Row]:
-    """The first rows, all answered with one answer that says nothing."""
-    return [replace(row, prediction=CONSTANT_ANSWER) for row in rows[:CONSTANT_ROWS]]
+    """The first rows, all answered with one answer that says nothing; under ids of their own."""
+    return [
+        replace(row, id=f"constant\0{row.id}", prediction=CONSTANT_ANSWER)
+        for row in rows[:CONSTANT_ROWS]
+    ]
 
 
 def read_rows(path: Path) -> list[Row]:
