@@ -10,6 +10,7 @@ Letters: B pairs, P and R tokens of prediction and reference, D width.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -44,7 +45,7 @@ class BertScore:
         Of several references each part is the best one's. Raises BadInput for an unusable folder,
         layer or baseline.
         """
-        encoder = TextEncoder(self.folder, self.layer, self.device)
+        encoder = self.encoder
         base = _baseline(self.baseline, encoder.layer) if self.baseline else None
         pairs = [
             (prediction, text)
@@ -59,13 +60,21 @@ class BertScore:
             best = values[at : at + len(row)].max(0).values
             rows.append(dict(zip(PARTS, best.tolist(), strict=True)))
             at += len(row)
-        return rows, self._signature(encoder.layer)
+        return rows, self.signature
 
-    def _signature(self, layer: int) -> str:
+    @cached_property
+    def encoder(self) -> TextEncoder:
+        """The encoder, loaded once."""
+        return TextEncoder(self.folder, self.layer, self.device)
+
+    @cached_property
+    def signature(self) -> str:
+        """All that a value depends on besides the texts."""
         weights = self.folder.resolve() / "model.safetensors"
         encoder = f"{weights.parent.name}@{file_hash(weights)[:12]}"
         base = f"{self.baseline.name}@{file_hash(self.baseline)[:12]}" if self.baseline else "no"
-        return f"bertscore|{encoder}|layer:{layer}|idf:{self.idf}|baseline:{base}|headrace:2"
+        choices = f"layer:{self.encoder.layer}|idf:{self.idf}|baseline:{base}"
+        return f"bertscore|{encoder}|{choices}|headrace:2"
 
 
 def match(encoder: TextEncoder, pairs: Sequence[tuple[str, str]], idf: bool = False) -> Tensor:
