@@ -270,7 +270,8 @@ class Trainer:
     ) -> tuple[float, float]:
         """Gradients of this rank's micro-batches; their mean loss, and what z-loss adds to it."""
         accumulate(self.engine, len(pieces))
-        total, penalty = torch.zeros(2, device=self.world.device)
+        # In fp64 their sum is exact, and so the same when other ranks add them up.
+        total, penalty = torch.zeros(2, dtype=torch.float64, device=self.world.device)
         for index, (piece, weight) in enumerate(zip(pieces, weights, strict=True), 1):
             loss = weight * self.engine(**{k: t.to(self.world.device) for k, t in piece.items()})
             backward(self.engine, loss, self.scale.value)
