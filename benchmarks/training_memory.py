@@ -1,10 +1,12 @@
 """Peak memory of training on the CPU: what `headrace plan` says, and what it is.
 
-    uv run python benchmarks/training_memory.py [--depths 8 9 10] [--stages 0 1 2 3] [--head]
+    uv run python benchmarks/training_memory.py [--depths 9 10 12] [--stages 0 1 2 3] [--workers 2]
+    uv run python benchmarks/training_memory.py --head
 
-Each training runs in a process of its own for a few steps. Measured is its peak resident memory
-less that after imports and the start of DeepSpeed. `--head` compares the step of a network with a
-vocabulary of 128k with and without the chunked loss, less weights, gradients and optimizer state.
+Each training runs in processes of its own for a few steps and writes a checkpoint after each.
+Measured is the peak resident memory of one worker less that after imports and the start of
+DeepSpeed. `--head` compares the step of a network with a vocabulary of 128k with and without the
+chunked loss, less weights, gradients and optimizer state.
 """
 
 import argparse
@@ -37,9 +39,10 @@ VOCABULARY, CONTEXT, STEPS = 8192, 256, 3
 def main() -> None:
     """Print planned and measured bytes of each training."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--depths", type=int, nargs="+", default=[8, 10, 12])
+    parser.add_argument("--depths", type=int, nargs="+", default=[9, 10, 12])
     parser.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2, 3])
-    parser.add_argument("--samples", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--samples", type=int, default=2, help="of one worker's batch")
     parser.add_argument("--head", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -49,16 +52,18 @@ def main() -> None:
     if options.head:
         compare_heads()
         return
-    print("   params  ZeRO   planned  measured  planned/measured")
+    print("   params  workers  ZeRO   planned  measured  planned/measured")
     for depth in options.depths:
         config = shape(depth)
         for stage in options.stages:
-            settings = PretrainSettings(context=CONTEXT, batch_tokens=options.samples * CONTEXT)
-            planned = device_bytes(config, settings, Placement(zero_stage=stage)).total
-            measured = in_child(depth=depth, stage=stage, samples=options.samples)
+            samples, workers = options.samples * options.workers, options.workers
+            settings = PretrainSettings(context=CONTEXT, batch_tokens=samples * CONTEXT)
+            placement = Placement(zero_stage=stage, workers=workers)
+            planned = device_bytes(config, settings, placement).total
+            measured = in_children(workers, depth=depth, stage=stage, samples=samples)
             count = trained_parameter_count(config) / 1e6
             told = f"{planned / 1e9:8.2f} GB {measured / 1e9:6.2f} GB {planned / measured:8.2f}"
-            print(f"{count:7.1f} M {stage:5} {told}", flush=True)
+            print(f"{count:7.1f} M {workers:8} {stage:5} {told}", flush=True)
 
 
 def shape(depth: int, vocab_size: int = VOCABULARY) -> ModelConfig:
@@ -66,17 +71,35 @@ def shape(depth: int, vocab_size: int = VOCABULARY) -> ModelConfig:
     return from_depth(depth, vocab_size=vocab_size, context=CONTEXT)
 
 
-def in_child(**how: int | bool) -> int:
-    """`peak_bytes` in a process of its own."""
-    command = [sys.executable, __file__, "--child", json.dumps(how)]
-    return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+def in_children(workers: int, **how: float) -> int:
+    """`peak_bytes` of as many workers, each in a process of its own; the largest."""
+    with tempfile.TemporaryDirectory() as folder:
+        joint = how | {"workers": workers, "folder": folder}
+        children = [
+            subprocess.Popen(
+                [sys.executable, __file__, "--child", json.dumps(joint | {"rank": rank})],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(workers)
+        ]
+        return max(int(child.communicate()[0]) for child in children)
 
 
 def peak_bytes(
-    depth: int, stage: int, samples: int, vocab_size: int = VOCABULARY, chunked: bool = True
+    folder: str,
+    rank: int,
+    workers: int,
+    depth: int,
+    stage: int,
+    samples: int,
+    vocab_size: int = VOCABULARY,
+    chunked: bool = True,
+    checkpoint_seconds: float = 1e-6,
 ) -> int:
     """Peak resident memory of a training above that before it."""
     import torch
+    import torch.distributed as dist
 
     from cluster.deepspeed_import import load_deepspeed
     from cluster.environment import prepare
@@ -86,15 +109,20 @@ def peak_bytes(
     prepare()
     torch.set_num_threads(1)
     load_deepspeed("cpu")
-    with tempfile.TemporaryDirectory() as folder:
-        warm = TrainJob(partial(program, 1, 64, True), 1, 1, Path(folder), checkpoint_seconds=1e6)
-        train(warm, Placement(zero_stage=stage))
-    with tempfile.TemporaryDirectory() as folder:
-        before = resident("VmRSS")
-        build = partial(program, depth, vocab_size, chunked)
-        job = TrainJob(build, STEPS, samples, Path(folder), checkpoint_seconds=1e6)
-        train(job, Placement(zero_stage=stage))
-        return resident("VmHWM") - before
+    if workers > 1:
+        store = dist.FileStore(f"{folder}/store", workers)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=workers)
+    placement = Placement(zero_stage=stage, workers=workers)
+    small, real = (Path(folder) / name for name in ("small", "real"))
+    for scratch in (small, real):
+        scratch.mkdir(exist_ok=True)
+    warm = partial(program, 1, 64, True)
+    train(TrainJob(warm, 1, workers, small, checkpoint_seconds=1e6), placement)
+    before = resident("VmRSS")
+    build = partial(program, depth, vocab_size, chunked)
+    job = TrainJob(build, STEPS, samples, real, checkpoint_seconds=checkpoint_seconds)
+    train(job, placement)
+    return resident("VmHWM") - before
 
 
 def program(depth: int, vocab_size: int, chunked: bool) -> "Program":
@@ -120,7 +148,8 @@ def compare_heads(depth: int = 4, vocab_size: int = 131_072, samples: int = 8) -
     """Print what a step takes beyond its weights, gradients and moments, both ways."""
     fixed = 16 * trained_parameter_count(shape(depth, vocab_size))
     how = {"depth": depth, "stage": 0, "samples": samples, "vocab_size": vocab_size}
-    whole, chunked = (in_child(**how, chunked=chunked) - fixed for chunked in (False, True))
+    how |= {"checkpoint_seconds": 1e6}
+    whole, chunked = (in_children(1, **how, chunked=chunked) - fixed for chunked in (False, True))
     print(f"all logits {whole / 1e6:.0f} MB, chunked {chunked / 1e6:.0f} MB: {chunked / whole:.3f}")
 
 
