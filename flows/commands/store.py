@@ -175,7 +175,7 @@ def gc(
 
     with output(as_json) as out:
         # Results of exams are small and belong to no run: the leaderboard keeps them.
-        result = collect(keep=keep, dry_run=dry_run, spared={"exam"})
+        result = collect(keep=keep, dry_run=dry_run, spared={"exam", "steps"})
         out.result(result)
         verb = "would free" if dry_run else "freed"
         for path in result["removed"]:
