@@ -1,4 +1,4 @@
-"""Trains on a Ray cluster of two nodes with one worker each, and loses a node on the way.
+"""Trains on a Ray cluster of two nodes with one worker each, of which one leaves on the way.
 
 python -m tests.training.elastic FOLDER
 """
@@ -55,7 +55,7 @@ def main(folder: Path) -> None:
 def lose(cluster: Any, node: Any, checkpoints: Path) -> None:
     while not list(checkpoints.glob("step-*")):
         time.sleep(0.05)
-    cluster.remove_node(node, allow_graceful=False)
+    cluster.remove_node(node, allow_graceful=True)  # Ray knows at once that it is gone
 
 
 if __name__ == "__main__":
