@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from cluster.artifact import Artifact
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.training.outcome import outcome
 from tasks.scaling.plan import MemberSettings
 from tasks.scaling.trunk import branch_off
 from tasks.training.job import Diverged
+from tasks.training.outcome import outcome
 
 if TYPE_CHECKING:
     from model.objectives.base import Objective

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from cluster.artifact import Artifact
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.training.outcome import outcome
 from tasks.scaling.plan import TrunkSettings
 from tasks.training.job import CHECKPOINTS, METRICS
+from tasks.training.outcome import outcome
 
 if TYPE_CHECKING:
     from tasks.training.settings import PretrainSettings

@@ -169,8 +169,6 @@ def test_a_filter_that_leaves_nothing_is_an_error_with_the_keys_seen(store, read
             build(filter_text, store, raw=raw, settings=FilterSettings())
 
 
-
-
 @pytest.fixture
 def custom(tmp_path):
     """A function of the user's own, as the recipe names it."""

@@ -12,10 +12,10 @@ from model.config import from_depth
 from model.flops import flops_per_token, parameter_count
 from tasks.scaling.forecast import FitSettings, fit, forecast, row
 from tasks.scaling.member import sweep_run
-from tasks.training.outcome import out_of_memory
 from tasks.scaling.plan import SweepSettings, plan_sweep
 from tasks.scaling.trunk import trunk
 from tasks.tokens.shard_writer import ShardWriter
+from tasks.training.outcome import out_of_memory
 from tasks.training.settings import OptimizerSettings
 
 VOCABULARY, CONTEXT = 16, 16

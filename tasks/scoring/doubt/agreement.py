@@ -3,7 +3,6 @@
 headrace agree SCORES.jsonl --human FIELD --json
 """
 
-import json
 import math
 from collections.abc import Hashable, Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from tasks.scoring.doubt import audits
 from tasks.scoring.doubt.calibration import How, calibrate
 from tasks.scoring.doubt.reliability import Level, krippendorff
 from tasks.scoring.doubt.statistics import CORRELATIONS, correlation, statistic_interval
+from tasks.scoring.json_lines import read_json_lines
 
 RESAMPLES = 500
 
@@ -40,7 +40,7 @@ def agree_file(
     Raises BadInput naming the line, or when fewer than three rows have both numbers.
     """
     pairs, groups, used, unscored = [], [], [], 0
-    for number, row in _rows(path):
+    for number, row in read_json_lines(path):
         scored, judged = _number(path, number, row, score), _number(path, number, row, human)
         if scored is None or judged is None:
             unscored += 1
@@ -74,7 +74,7 @@ def agree_file(
 def _alphas(path: Path, raters: Sequence[str]) -> dict[str, Any]:
     """Alpha over all rows of the file, those without a human rating too."""
     ratings = []
-    for number, row in _rows(path):
+    for number, row in read_json_lines(path):
         if len(raters) == 1 and isinstance(row.get(raters[0]), list | None):
             listed = dict(enumerate(row.get(raters[0]) or []))
             ratings.append([_number(path, number, listed, i) for i in listed])
@@ -127,24 +127,6 @@ def _by_group(data: np.ndarray, groups: Sequence[Hashable]) -> dict[str, Any]:
 
 def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def _rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read as UTF-8 text: {error}") from error
-    found = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise BadInput(f"{path}, line {number} is not JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise BadInput(f"{path}, line {number} is not a JSON object")
-            found.append((number, row))
-    return found
 
 
 def _number(path: Path, number: int, row: dict[Any, Any], field: Hashable) -> float | None:

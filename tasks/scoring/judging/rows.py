@@ -1,12 +1,12 @@
 """Rows to judge and scores of rows, as JSON lines keep them."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cluster.errors import BadInput
+from tasks.scoring.json_lines import read_json_lines
 from tasks.scoring.judging.verdicts import Unscored
 
 CONSTANT_ANSWER = "I do not know."
@@ -85,11 +85,7 @@ def read_rows(path: Path) -> list[Row]:
 
     A missing id becomes the line number. Raises BadInput naming the line.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read as UTF-8 text: {error}") from error
-    rows = [_row(path, n, line) for n, line in enumerate(lines, 1) if line.strip()]
+    rows = [_row(path, number, fields) for number, fields in read_json_lines(path)]
     if not rows:
         raise BadInput(f"{path} has no rows to judge")
     if len({row.id for row in rows}) < len(rows):
@@ -97,13 +93,7 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def _row(path: Path, number: int, line: str) -> Row:
-    try:
-        fields: Any = json.loads(line)
-    except ValueError as error:
-        raise BadInput(f"{path}, line {number} is not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise BadInput(f"{path}, line {number} is not a JSON object")
+def _row(path: Path, number: int, fields: dict[str, Any]) -> Row:
     for name in ("input", "prediction"):
         if not isinstance(fields.get(name), str):
             raise BadInput(f"{path}, line {number} has no text in '{name}'")
