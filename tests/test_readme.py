@@ -71,11 +71,14 @@ def test_commands_parse(command: str) -> None:
     found.make_context(name, arguments, resilient_parsing=False)
 
 
-def test_the_example_recipe_is_valid() -> None:
+def test_the_example_recipe_and_exam_are_valid(tmp_path: Path) -> None:
     from flows.recipe import read_yaml, validate
+    from tasks.scoring.exams.definition import read_exam
 
-    (text,) = re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)
-    recipe = validate(read_yaml(text, "README.md"), "README.md")
+    recipe_text, exam_text = re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)
+    (tmp_path / "capitals.yaml").write_text(exam_text)
+    assert read_exam(tmp_path / "capitals.yaml").shots == 2
+    recipe = validate(read_yaml(recipe_text, "README.md"), "README.md")
     assert recipe.sweep is None and recipe.evaluate.judge.model == "my-judge"
 
 
