@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,8 +34,21 @@ def pytest_sessionfinish() -> None:
     """Take down what the run started, and its home."""
     from cluster import services
 
+    _forget_events()
     services.down()
     shutil.rmtree(_HOME, ignore_errors=True)
+
+
+def _forget_events() -> None:
+    """Else Prefect tries for minutes, event by event, to tell a server that is gone of the flows
+    that ran in this process, and this process does not end.
+    """
+    if worker := sys.modules.get("prefect.events.worker"):
+
+        async def forget(*_: object) -> None:
+            pass
+
+        worker.EventsWorker._handle = forget  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")
