@@ -108,7 +108,7 @@ def _spread(
     realised, alternatives = tokens[0]
     for token, log_probability in alternatives:
         text = before + (token if before else token.lstrip()).rstrip().casefold()
-        p = share * math.exp(log_probability)
+        p = share * math.exp(min(log_probability, 0.0))  # some servers round above
         longer = [c for c in mass if c.startswith(text) and c != text]
         if token == realised and longer and text != before:
             _spread(tokens[1:], text, p, mass)
@@ -170,13 +170,13 @@ def _json_answer(body: str) -> tuple[str, int] | Unscored:
     while at >= 0:
         try:
             value, end = decoder.raw_decode(text, at)
-        except ValueError:
+        except (ValueError, RecursionError):  # nested a thousand deep
             return Unscored("unparsable", f"broken JSON: {body[:80]!r}")
         found.append(value)
         at = text.find("{", end)
     if len(found) > 1:
         return Unscored("ambiguous", f"{len(found)} JSON objects: {body[:80]!r}")
-    answers = [found[0][key] for key in ("score", "answer") if key in found[0]]
+    answers = [found[0][key] for key in ("score", "answer") if found and key in found[0]]
     if len(answers) != 1 or isinstance(answers[0], bool | dict | list):
         return Unscored("unparsable", f"no single score in {body[:80]!r}")
     field = JSON_FIELD.search(body)

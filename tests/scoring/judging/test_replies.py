@@ -67,6 +67,8 @@ def test_an_allowed_answer_is_read(content: str, answer: str) -> None:
         ('{"score": 4', "unparsable"),
         ('{"score": 4} {"score": 5}', "ambiguous"),
         ('{"rating": 4}', "unparsable"),
+        ('"score": 4', "unparsable"),
+        ('{"score":' * 100_000, "unparsable"),
         ("Response 1: 2\nResponse 2: 1", "ambiguous"),
         ("I'm sorry, I can't rate this.", "refusal"),
         ("Das ist gut.", "unparsable"),
@@ -132,6 +134,13 @@ def test_the_start_of_a_word_counts_for_the_only_answer_it_begins() -> None:
     found = read_probabilities(Reply("yes", tokens=tokens), ("yes", "no", "idk"))
     assert found is not None
     assert found[0] == pytest.approx({"yes": 0.5, "no": 0.25, "idk": 0.25})
+
+
+def test_a_log_probability_above_zero_is_certainty() -> None:
+    tokens = (("4", (("4", 1000.0), ("5", -math.inf))),)
+    found = read_probabilities(Reply("4", tokens=tokens), SCALE)
+    assert found is not None
+    assert found[0] == pytest.approx({"1": 0, "2": 0, "3": 0, "4": 1, "5": 0})
 
 
 def test_without_log_probabilities_there_is_no_distribution() -> None:
