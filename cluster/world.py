@@ -7,10 +7,12 @@ for the next training in the same process, as DeepSpeed keeps references to it.
 import os
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+
+from cluster.errors import BadInput
 
 TIMEOUT = timedelta(minutes=30)
 
@@ -50,6 +52,14 @@ class World:
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
+
+    def fail(self, error: Exception | None) -> NoReturn:
+        """Raise the error of this rank or, where it has none, that of the first rank that has: a
+        BadInput as it is, any other as a RuntimeError.
+        """
+        told = error if error is None or isinstance(error, BadInput) else RuntimeError(repr(error))
+        first = next(filter(None, self.gather(told)))
+        raise error or first
 
 
 def join(gpu: bool) -> World:

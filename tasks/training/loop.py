@@ -202,13 +202,31 @@ class Trainer:
         ]
         return pieces, [_count_targets(piece) for piece in pieces], _count_tokens(batch)
 
+    def take(
+        self, step: int, batches: "Prefetcher"
+    ) -> tuple[list[dict[str, Tensor]], list[float], float]:
+        """This rank's micro-batches of a step, what the mean loss of each counts, so that every
+        target of the whole batch counts the same (exactly 1 where each has as many), and their
+        tokens. What one rank cannot fetch is an error on all, so that none waits for it.
+        """
+        pieces, targets, tokens, error = [], list[int](), 0.0, None
+        try:
+            pieces, targets, tokens = batches.take(step)
+        except Exception as found:
+            error = found
+        everywhere, failed = self.world.sum([float(sum(targets)), float(error is not None)])
+        if failed:
+            self.world.fail(error)
+        mean = everywhere / (len(targets) * self.world.size)
+        return pieces, [count / mean if mean else 1.0 for count in targets], tokens
+
     def step(self, step: int, batches: "Prefetcher") -> tuple[Row, "Asked"]:
         """One optimizer step: its row, and what the ranks together ask for after it."""
         started = time.monotonic()
-        pieces, targets, tokens = batches.take(step)
+        pieces, weights, tokens = self.take(step, batches)
         data_seconds = time.monotonic() - started
         seed_dropout(self.job.seed, step, self.world)
-        loss, penalty = self.backward(pieces, self.weights(targets))
+        loss, penalty = self.backward(pieces, weights)
         due = started - self.saved_at > self.job.checkpoint_seconds
         written = self.writing is not None and self.writing.written
         flags = (self.stop.is_set(), due and self.world.leads, written)
@@ -256,14 +274,6 @@ class Trainer:
         """Raise Spike when the loss is out of all proportion to those before it."""
         if self.losses and (usual := self.losses.usual(loss)):
             raise Spike(step, f"loss {loss:.4g}, where {usual:.4g} is usual")
-
-    def weights(self, targets: list[int]) -> list[float]:
-        """What the mean loss of each micro-batch counts, so that every target of the whole batch
-        counts the same: exactly 1 where each has as many.
-        """
-        (everywhere,) = self.world.sum([float(sum(targets))])
-        mean = everywhere / (len(targets) * self.world.size)
-        return [count / mean if mean else 1.0 for count in targets]
 
     def backward(
         self, pieces: list[dict[str, Tensor]], weights: list[float]

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +26,7 @@ from cluster.placement import Placement
 from cluster.world import join
 from tasks.training import checkpoint, state
 from tasks.training.checkpoint import CheckpointFailed
-from tasks.training.job import CHECKPOINTS, TrainJob
+from tasks.training.job import CHECKPOINTS, Program, TrainJob
 from tasks.training.launch import launch
 from tasks.training.loop import Trainer
 from tasks.training.prefetch import Prefetcher
@@ -35,6 +37,7 @@ from tests.training import toy
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 120
+ROOM = 20_480  # bytes: the metrics and two checkpoints, in blocks of 4,096
 
 
 def start(folder: Path, **options: Any) -> subprocess.Popen[str]:
@@ -217,6 +220,61 @@ def test_a_crash_while_saving_leaves_the_checkpoints_before_it(
     launch(expected, Placement())
     launch(job, Placement())
     assert rows(tmp_path) == rows(expected.scratch)
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A file system of so many bytes, in a mount namespace of its own, seen from this process."""
+    command = f"mount -t tmpfs -o size={size} none {folder} && echo ready && read end"
+    holder = subprocess.Popen(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None and holder.stdin is not None
+        if holder.stdout.readline() != "ready\n":
+            pytest.skip("this machine lets no user mount a small disk")
+        yield Path(f"/proc/{holder.pid}/root{folder}")
+        holder.stdin.close()
+
+
+def test_a_disk_that_fills_stops_training_and_leaves_the_checkpoints_before(tmp_path: Path) -> None:
+    expected = toy.job(tmp_path / "expected")
+    launch(expected, Placement())
+    with small_disk(tmp_path, "64k") as folder:
+        job, other = toy.job(folder / "job", checkpoint_seconds=1e-6), folder / "other"
+        other.write_bytes(bytes(shutil.disk_usage(folder).free - ROOM))
+        with pytest.raises(CheckpointFailed, match=r"rank-00000.*No space left.*are untouched"):
+            launch(job, Placement())
+        found = checkpoint.newest(job.scratch / CHECKPOINTS)
+        assert found is not None and 1 <= found.step < 12
+        other.unlink()
+        launch(job, Placement())
+        assert rows(job.scratch) == rows(expected.scratch)
+
+
+def test_a_batch_that_cannot_be_fetched_stops_training_with_the_reason(tmp_path: Path) -> None:
+    failing, expected = toy.job(tmp_path / "failing"), toy.job(tmp_path / "expected")
+    launch(expected, Placement())
+    with pytest.raises(OSError, match="disk is gone"):
+        launch(replace(failing, build=lose_disk, checkpoint_seconds=1e-6), Placement())
+    assert 0 < len(rows(failing.scratch)) < 7
+    launch(failing, Placement())
+    assert rows(failing.scratch) == rows(expected.scratch)
+
+
+def lose_disk() -> Program:
+    """A toy whose seventh batch cannot be read."""
+    program = toy.build()
+
+    def batch(first: int, count: int) -> Any:
+        if first == 48:
+            raise OSError("disk is gone")
+        return toy.batch(first, count)
+
+    return Program(program.module, batch, program.groups)
 
 
 class Killed(BaseException):

@@ -363,7 +363,9 @@ def test_some_steps_are_traced_on_request(tmp_path: Path) -> None:
     assert {"aten::mm", "aten::embedding"} <= {event["name"] for event in events}
 
 
-def test_a_hanging_step_ends_its_process_and_says_where(tmp_path: Path) -> None:
+def test_a_step_that_hangs_and_keeps_the_interpreters_lock_ends_its_process_and_says_where(
+    tmp_path: Path,
+) -> None:
     code = (
         "import time; from pathlib import Path; from cluster.placement import Placement;"
         "from tests.training import toy; from tasks.training.launch import launch;"
@@ -373,5 +375,5 @@ def test_a_hanging_step_ends_its_process_and_says_where(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
     )
     assert ended.returncode == 1
-    assert "Timeout (0:00:02)" in ended.stderr and "in sleep_for_ever" in ended.stderr
+    assert "Timeout (0:00:02)" in ended.stderr and "in hold_for_ever" in ended.stderr
     assert len(rows(toy.job(tmp_path))) == 3

@@ -75,3 +75,17 @@ def test_a_flipped_bit_is_found_before_it_is_saved(folder: Path) -> None:
     assert told[0].startswith("WeightsDiffer: after step 7 the weights of the ranks differ: ")
     newest = max(path.name for path in (folder / "flip" / CHECKPOINTS).glob("step-*"))
     assert newest == "step-00000006"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("torn", ["BadInput: block 7 is torn"] * 2),
+        ("lost", [f"RuntimeError: {OSError('no such device')!r}", "OSError: no such device"]),
+    ],
+)
+def test_a_batch_that_one_rank_cannot_fetch_stops_both_with_the_reason(
+    folder: Path, name: str, told: list[str]
+) -> None:
+    assert [(folder / f"{name}-{rank}.txt").read_text() for rank in (0, 1)] == told
+    assert len(losses(folder / name)) == 4

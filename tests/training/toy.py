@@ -1,7 +1,7 @@
 """A training small enough for tests: a tiny network on made-up numbers, with jobs to train it."""
 
+import ctypes
 import itertools
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -130,12 +130,14 @@ def packed_batch(first: int, count: int) -> dict[str, np.ndarray]:
 
 
 def hanging() -> Program:
-    """A toy whose fourth step never ends."""
+    """A toy whose fourth step never ends, in a native call that keeps the interpreter's lock: no
+    thread of Python can end it.
+    """
     program, calls = build(), itertools.count(1)
-    program.module.register_forward_hook(partial(sleep_for_ever, calls))
+    program.module.register_forward_hook(partial(hold_for_ever, calls))
     return program
 
 
-def sleep_for_ever(calls: Iterator[int], module: nn.Module, inputs: Any, loss: Any) -> None:
-    while next(calls) > 3:
-        time.sleep(1000)
+def hold_for_ever(calls: Iterator[int], module: nn.Module, inputs: Any, loss: Any) -> None:
+    if next(calls) > 3:
+        ctypes.PyDLL(None).sleep(1000)

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from cluster.errors import BadInput
 from cluster.placement import Placement
-from tasks.training.job import Diverged, Program, TrainJob
+from tasks.training.job import Program, TrainJob
 from tasks.training.loop import train
 from tasks.training.settings import OptimizerSettings
 from tests.training import toy
@@ -30,7 +31,7 @@ def main(folder: Path, rank: int) -> None:
         together = Placement(workers=2, sequence_workers=2, zero_stage=stage)
         train(shared_job(folder / f"shared-{stage}"), together)
     train(uneven_job(folder / "uneven"), Placement(workers=2, zero_stage=1))
-    for name, harm in (("nan", poison), ("flip", flip)):
+    for name, harm in (("nan", poison), ("flip", flip), ("torn", tear), ("lost", lose)):
         job = toy.job(folder / name, build=partial(harm, rank), checkpoint_seconds=1e-6)
         (folder / f"{name}-{rank}.txt").write_text(error_of(job))
     dist.destroy_process_group()
@@ -51,7 +52,7 @@ def uneven_job(folder: Path) -> TrainJob:
 def error_of(job: TrainJob) -> str:
     try:
         train(job, Placement(workers=2))
-    except (Diverged, RuntimeError) as error:
+    except (BadInput, OSError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
     return "none"
 
@@ -71,6 +72,27 @@ def flip(rank: int) -> Program:
 
     program.module.register_forward_pre_hook(harm)
     return program
+
+
+def tear(rank: int) -> Program:
+    """One rank alone finds a shard damaged, in its fifth batch."""
+    return _failing(rank, BadInput("block 7 is torn"))
+
+
+def lose(rank: int) -> Program:
+    """One rank's disk fails, in its fifth batch."""
+    return _failing(rank, OSError("no such device"))
+
+
+def _failing(rank: int, error: Exception) -> Program:
+    program, calls = toy.build(), iter(range(1, 100))
+
+    def batch(first: int, count: int) -> Any:
+        if next(calls) == 5 and rank == 1:
+            raise error
+        return toy.batch(first, count)
+
+    return Program(program.module, batch, program.groups)
 
 
 if __name__ == "__main__":
