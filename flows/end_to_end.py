@@ -23,7 +23,7 @@ from tasks.report import report
 from tasks.scaling.compare import compare
 from tasks.scoring.answers import answers
 from tasks.scoring.evaluate import evaluate
-from tasks.scoring.exam import exam, sitting
+from tasks.scoring.exam import exam, sets_of, sitting
 from tasks.scoring.judge import judge
 from tasks.tokens.packing import packing
 from tasks.tokens.shards import shards
@@ -119,7 +119,15 @@ def adapted(dag: Dag, recipe: Recipe, model: Node) -> None:
         last = tuned
     for path in recipe.evaluate.exams:
         asking = sitting(Path(path), f"{last.spec.stage}/{last.spec.folder}")
-        dag.add(exam, label=asking.exam.name, model=last, settings=asking)
+        split = searched(dag, recipe, asking.rows_hash)
+        dag.add(exam, label=asking.exam.name, model=last, settings=asking, **split)
+
+
+def searched(dag: Dag, recipe: Recipe, rows_hash: str) -> dict[str, Node]:
+    """Stage `decontaminate`, where it looks for these rows."""
+    if not recipe.decontaminate or not sets_of(recipe.decontaminate.identity(), rows_hash):
+        return {}
+    return {"searched": next(node for node in dag if node.spec.stage == "decontaminate")}
 
 
 def end_to_end(dag: Dag, recipe: Recipe) -> None:

@@ -12,6 +12,7 @@ from cluster.errors import BadInput
 from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft
+from tasks.scoring.json_lines import write_json_lines
 
 if TYPE_CHECKING:
     from model.generation import Network
@@ -52,7 +53,7 @@ def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draf
     prompts = [_fit(prompt, network.config.context - max_tokens) for prompt in whole]
     texts = _answer(network, encoder, prompts, max_tokens, start, draft)
     rows = [_row(row, text) for row, text in zip(asked, texts, strict=True)]
-    (draft.path / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_json_lines(draft.path / "answers.jsonl", rows)
     scored = score(texts, [[row["reference"]] for row in rows], METRICS)
     draft.rows = len(rows)
     draft.metrics = {f"answers_{name}": figure(v) for name, v in scored["corpus"].items()}

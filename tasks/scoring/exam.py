@@ -34,13 +34,18 @@ class Sitting(Settings):
     )
     concurrency: int = Field(16, ge=1, description="requests at a time, at most")
     contamination: str | None = Field(
-        None, description="`items.jsonl` of a `decontaminate` artifact: splits the figures"
+        None, description="`items.jsonl` of a `decontaminate` stage elsewhere: splits the figures"
     )
+
+    @property
+    def rows_hash(self) -> str:
+        """SHA-256 of the file of rows."""
+        return file_hash(Path(self.place) / self.exam.rows)
 
     def identity(self) -> dict[str, Any]:
         """The exam and who sits it, by the content of files; where these lie does not count."""
         place, exam = Path(self.place), self.exam.model_dump(mode="json")
-        exam["rows"] = file_hash(place / self.exam.rows)
+        exam["rows"] = self.rows_hash
         if self.exam.examples:
             exam["examples"] = file_hash(place / self.exam.examples)
         who: Any = [self.url, self.model] if self.url else None
@@ -58,9 +63,23 @@ def sitting(path: Path, model: str, **more: Any) -> Sitting:
     return Sitting(exam=read_exam(path), place=place, model=model, **more)
 
 
+def sets_of(settings: Any, rows_hash: str) -> list[str]:
+    """The names under which stage `decontaminate` looks for these rows, by the identity of its
+    settings; none by another stage's.
+    """
+    sets = settings.get("benchmarks", ()) if isinstance(settings, dict) else ()
+    return [one["name"] for one in sets if one["path"] == rows_hash]
+
+
 @stage(version=1)
-def exam(settings: Sitting, draft: Draft, model: Artifact | None = None) -> None:
-    """Put an exam to a model and mark the answers.
+def exam(
+    settings: Sitting,
+    draft: Draft,
+    model: Artifact | None = None,
+    searched: Artifact | None = None,
+) -> None:
+    """Put an exam to a model and mark the answers. `searched` is a `decontaminate` artifact: what
+    it found of the rows splits the figures.
 
     Writes `rows.jsonl`: `id`, what was answered, whether it is right, the reason where it is not
     marked. Metrics: the exam's figures. Facts: `model`, `exam`, `kind`, `results` {metric:
@@ -70,4 +89,4 @@ def exam(settings: Sitting, draft: Draft, model: Artifact | None = None) -> None
     """
     from tasks.scoring.exams.sitting import sit
 
-    sit(settings, model, draft)
+    sit(settings, model, searched, draft)

@@ -8,7 +8,7 @@ its figures as metrics, its rows as a table.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,9 @@ from typing import Any
 from cluster.artifact import MANIFEST, Artifact
 from cluster.errors import BadInput
 from cluster.stage import build, specify
-from cluster.store import Store
+from cluster.store import Spec, Store
 from cluster.tracking import JournalTracker
-from tasks.data.reading.hashes import file_hash
-from tasks.scoring.exam import MODEL_FILES, ROWS, exam, sitting
+from tasks.scoring.exam import MODEL_FILES, ROWS, Sitting, exam, sets_of, sitting
 
 ALL = "all"
 EXPERIMENT = "exams"
@@ -81,47 +80,13 @@ def examine(
     the stages it was made by. Raises BadInput for an unusable exam or model.
     """
     store = Store()
-    settings = sitting(
-        path,
-        examinee.name,
-        folder=str(examinee.folder.resolve()) if examinee.folder else None,
-        url=examinee.url,
-        answers=str(examinee.answers.resolve()) if examinee.answers else None,
-        concurrency=concurrency,
-    )
-    definition = settings.exam
-    rows = file_hash(Path(settings.place) / definition.rows)
-    if split := _items(contamination) or _own_items(store, examinee, rows):
-        settings = settings.model_copy(update={"contamination": str(split)})
-    model: dict[str, Any] = {"model": examinee.artifact} if examinee.artifact else {}
-    inputs: dict[str, Any] = {name: artifact.fingerprint for name, artifact in model.items()}
-    spec = specify(exam, definition.name, inputs, {"settings": settings})
+    settings, inputs = _asked(store, examinee, path, concurrency, contamination)
+    fingerprints: dict[str, Any] = {name: one.fingerprint for name, one in inputs.items()}
+    spec = specify(exam, settings.exam.name, fingerprints, {"settings": settings})
     if not rebuild and (found := store.find(spec.stage, spec.fingerprint)):
         return found, True
-    about = {
-        "name": f"{definition.name} {examinee.name}",
-        "experiment": EXPERIMENT,
-        "tags": {"headrace.exam": definition.name, "headrace.model": examinee.name},
-    }
-    tracker = JournalTracker(f"exam-{spec.fingerprint[:8]}", about)
-    tracker.params({"model": examinee.name, **definition.model_dump(mode="json")})
-    try:
-        artifact = build(
-            exam,
-            store,
-            recipe=definition.name,
-            tracker=tracker,
-            on_progress=on_progress,
-            force=rebuild,
-            settings=settings,
-            **model,
-        )
-    except BaseException:
-        tracker.close("FAILED")
-        raise
-    tracker.table("exam.json", artifact.path / ROWS)
-    tracker.close()
-    return artifact, False
+    arguments = {"settings": settings, "force": rebuild, "on_progress": on_progress, **inputs}
+    return _track(store, spec, examinee, arguments), False
 
 
 def shown(artifact: Artifact, rows: bool = True) -> dict[str, Any]:
@@ -134,6 +99,46 @@ def shown(artifact: Artifact, rows: bool = True) -> dict[str, Any]:
     return found
 
 
+def _asked(
+    store: Store, examinee: Examinee, path: Path, concurrency: int, contamination: Path | None
+) -> tuple[Sitting, dict[str, Artifact]]:
+    """The exam put to this model, and the artifacts that its result is made from."""
+    settings = sitting(
+        path,
+        examinee.name,
+        folder=str(examinee.folder.resolve()) if examinee.folder else None,
+        url=examinee.url,
+        answers=str(examinee.answers.resolve()) if examinee.answers else None,
+        concurrency=concurrency,
+    )
+    inputs = {"model": examinee.artifact} if examinee.artifact else {}
+    if searched := _searched(store, examinee, contamination, settings.rows_hash):
+        return settings, inputs | {"searched": searched}
+    items = {"contamination": str(_items(contamination))} if contamination else {}
+    return settings.model_copy(update=items), inputs
+
+
+def _track(store: Store, spec: Spec, examinee: Examinee, arguments: dict[str, Any]) -> Artifact:
+    """Build the result in a tracked run of its own."""
+    settings: Sitting = arguments["settings"]
+    name = settings.exam.name
+    about = {
+        "name": f"{name} {examinee.name}",
+        "experiment": EXPERIMENT,
+        "tags": {"headrace.exam": name, "headrace.model": examinee.name},
+    }
+    tracker = JournalTracker(f"exam-{spec.fingerprint[:8]}", about)
+    tracker.params({"model": examinee.name, **settings.exam.model_dump(mode="json")})
+    try:
+        artifact = build(exam, store, recipe=name, tracker=tracker, **arguments)
+    except BaseException:
+        tracker.close("FAILED")
+        raise
+    tracker.table("exam.json", artifact.path / ROWS)
+    tracker.close()
+    return artifact
+
+
 def _of_folder(folder: Path) -> Examinee:
     if (folder / MANIFEST).is_file():
         artifact = Artifact.load(folder)
@@ -141,21 +146,19 @@ def _of_folder(folder: Path) -> Examinee:
     return Examinee(folder.resolve().name, folder=folder)
 
 
-def _items(contamination: Path | None) -> Path | None:
-    if contamination is None:
-        return None
+def _items(contamination: Path) -> Path:
     return contamination / "items.jsonl" if contamination.is_dir() else contamination
 
 
-def _own_items(store: Store, examinee: Examinee, rows: str) -> Path | None:
-    """What stage `decontaminate` found of these rows, if this model's text went through it."""
-    if examinee.artifact is None:
-        return None
-    for artifact in store.lineage(examinee.artifact):
-        if artifact.manifest.stage == "decontaminate":
-            benchmarks: Sequence[dict[str, Any]] = artifact.manifest.settings["settings"][
-                "benchmarks"
-            ]
-            if any(benchmark["path"] == rows for benchmark in benchmarks):
-                return artifact.file("items.jsonl")
-    return None
+def _searched(
+    store: Store, examinee: Examinee, contamination: Path | None, rows_hash: str
+) -> Artifact | None:
+    """The stage `decontaminate` that is named or, if it looked for these rows, the one this model's
+    text went through.
+    """
+    if contamination is not None:
+        named = (contamination / MANIFEST).is_file()
+        return Artifact.load(contamination) if named else None
+    made_by = store.lineage(examinee.artifact) if examinee.artifact else []
+    found = (a for a in made_by if sets_of(a.manifest.settings.get("settings"), rows_hash))
+    return next(found, None)

@@ -4,10 +4,8 @@ The judge is an OpenAI-compatible endpoint where the placement has its URL, else
 itself, in-process.
 """
 
-import json
-import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
@@ -17,6 +15,7 @@ from cluster.home import subfolder
 from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft
+from tasks.scoring.json_lines import write_json_lines
 from tasks.scoring.judging.criteria import Criterion, named
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ ENDPOINT_NOTE = (
 )
 # An answer too short to ask about, a row without a text to check against: no fault of the judge.
 INAPPLICABLE = {"nothing_to_ask", "no_context"}
-log = logging.getLogger("headrace.judge")
 
 
 class JudgeSettings(Settings):
@@ -93,7 +91,7 @@ def judge(answers: Artifact, instruct: Artifact, settings: JudgeSettings, draft:
     asked = _judge(instruct, settings, draft.placement.judge_url)
     found = assess(asked, rows, settings, draft.progress)
     _check(found.scores, settings.max_unscored)
-    _write(found.scores, draft)
+    write_json_lines(draft.path / "judge.jsonl", map(vars, found.scores))
     summaries = {name: found.summary(name) for name in found.names()}
     known = {name: s for name, s in summaries.items() if s["mean"] is not None}
     draft.rows = len(rows)
@@ -145,9 +143,3 @@ def _check(scores: "list[Score]", allowed: float) -> None:
             f"the share of {allowed} allowed; what the judge did answer is kept: mend the cause "
             "and run again, or raise evaluate.judge.max_unscored"
         )
-
-
-def _write(scores: "list[Score]", draft: Draft) -> None:
-    lines: list[dict[str, Any]] = [vars(score) for score in scores]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (draft.path / "judge.jsonl").write_text(text)

@@ -4,17 +4,15 @@ Rows `{"prediction", "references": [..]}` (or `"reference"`), with an `id` if th
 apart; a second system's file gives a paired test of the difference.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cluster.errors import BadInput
-from cluster.files import write_atomically
 from tasks.scoring.doubt.significance import paired_tests
-from tasks.scoring.json_lines import read_json_lines
+from tasks.scoring.json_lines import read_json_lines, write_json_lines
 from tasks.scoring.overlap.scores import (
     PLAIN,
     Column,
@@ -79,12 +77,15 @@ def read_predictions(path: Path) -> Rows:
     return [_read(f"{path}, line {number}", row) for number, row in lines]
 
 
-def dirty_items(path: Path) -> set[str]:
-    """The ids of evaluation items that stage `decontaminate` found in the training text."""
+def dirty_items(path: Path, sets: Collection[str] = ()) -> set[str]:
+    """The ids of evaluation items that stage `decontaminate` found in the training text; with
+    `sets`, those of the evaluation sets of these names.
+    """
     file = path / "items.jsonl" if path.is_dir() else path
     if not file.is_file():
         raise BadInput(f"{file} does not exist; `headrace ls` lists `decontaminate` artifacts")
-    return {item["id"] for _, item in read_json_lines(file) if item["dirty"]}
+    items = [item for _, item in read_json_lines(file) if item["dirty"]]
+    return {item["id"] for item in items if not sets or item["benchmark"] in sets}
 
 
 def _groups(path: Path, rows: Rows, field: str) -> list[str]:
@@ -101,11 +102,8 @@ def _corpus(found: dict[str, Column], part: list[int]) -> dict[str, Any]:
 
 
 def _write(to: Path, rows: Rows, scored: Rows) -> None:
-    lines = (
-        row | {metric: figure(value) for metric, value in values.items()}
-        for row, values in zip(rows, scored, strict=True)
-    )
-    write_atomically(to, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    pairs = zip(rows, scored, strict=True)
+    write_json_lines(to, (row | {m: figure(value) for m, value in of.items()} for row, of in pairs))
 
 
 def _others(path: Path, rows: Rows, against: Path) -> list[str]:

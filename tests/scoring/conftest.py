@@ -230,3 +230,39 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     packed = build(shards, store, text=text, tokenizer=tokenizer, settings=split)
     model = build(untrained, store, tokenizer=tokenizer, shards=packed, seed=3)
     return Tiny(store, tokenizer, packed, model, build(untuned, store, tokenizer=tokenizer))
+
+
+@stage(version=1, name="dedup")
+def grain(draft: Draft) -> None:
+    """One document that asks how much grain there is, among others."""
+    import pyarrow as pa
+
+    from tasks.data.text import TextWriter
+
+    question = "How many grains of wheat lie on the last square of the board of them all?"
+    texts = [f"Puzzle 7. {question} Count.", "A quiet river runs past the mill."]
+    same = ["made"] * len(texts)
+    rows = {"id": ["1", "2"], "text": texts, "source": same, "origin": same, "license": same}
+    with TextWriter(draft.path) as writer:
+        writer.write(pa.table(rows))
+    draft.rows = len(texts)
+
+
+@stage(version=1, name="pretrain")
+def trained_on(text: Artifact, tokenizer: Artifact, draft: Draft) -> None:
+    """A model whose lineage leads to a text."""
+    _model(tokenizer, draft)
+
+
+@pytest.fixture
+def decontaminated(tiny: Tiny) -> Callable[[Any], Artifact]:
+    """What was found of evaluation sets in the text of a model of the home's store."""
+    from tasks.data.decontaminate import DecontaminateSettings, decontaminate
+
+    def make(sets: Any) -> Artifact:
+        store, settings = Store(), DecontaminateSettings(benchmarks=sets, ngram=8)
+        found = build(decontaminate, store, text=build(grain, store), settings=settings)
+        build(trained_on, store, text=found, tokenizer=tiny.tokenizer)
+        return found
+
+    return make

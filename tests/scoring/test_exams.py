@@ -191,6 +191,31 @@ def test_figures_are_split_by_what_was_in_the_training_text(
     assert figures["dirty"]["value"] == (right[0] + right[2]) / 2
 
 
+QUESTION = "How many grains of wheat lie on the last square of the board of them all?"
+OTHER = "Which of the old stones of the mill has ground the grain of the village for years?"
+
+
+def test_what_the_models_own_stages_found_splits_its_figures(
+    tiny: Any, decontaminated: Any, tmp_path: Path, fresh_home: Path
+) -> None:
+    """By the stage that looked for these rows, and its set of them, whatever else has their ids."""
+    rows = [{"id": 1, "question": QUESTION}, {"id": 2, "question": OTHER}]
+    path = exam(tmp_path, "choice", *({**CHOICES[0], **row} for row in rows))
+    (tmp_path / "twin.jsonl").write_text(json.dumps({"id": 2, "question": QUESTION}) + "\n")
+    sets = ({"path": str(tmp_path / name)} for name in ("twin.jsonl", "rows.jsonl"))
+    found = decontaminated([one | {"fields": ["question"], "id": "id"} for one in sets])
+    (who,) = examinees("pretrain")
+    artifact, _ = examine(who, path)
+    accuracy = artifact.manifest.facts["results"]["accuracy"]
+    assert (accuracy["clean"]["n"], accuracy["dirty"]["n"]) == (1, 1)
+    assert found.fingerprint in artifact.manifest.inputs.values()
+    assert examine(who, path, contamination=found.path) == (artifact, True)
+    given = examine(who, path, contamination=found.file("items.jsonl"))[0]
+    assert given.manifest.facts["results"]["accuracy"]["dirty"]["n"] == 2  # nobody said which set
+    (tmp_path / "rows.jsonl").write_text(json.dumps({**CHOICES[0], "question": OTHER}) + "\n")
+    assert "dirty" not in examine(who, path)[0].manifest.facts["results"]["accuracy"]
+
+
 def test_all_models_that_write_are_found(tiny: Any, tmp_path: Path, fresh_home: Path) -> None:
     for name in ("step-1", "step-2", "classes"):
         shutil.copytree(tiny.model.path, tmp_path / name)

@@ -1,6 +1,5 @@
 """The engine of stage `exam`: rows read, put to the candidate, marked, summed up and split."""
 
-import json
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from pathlib import Path
@@ -11,8 +10,7 @@ import numpy as np
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.store import Draft
-from tasks.data.reading.hashes import file_hash
-from tasks.scoring.exam import ROWS, Sitting
+from tasks.scoring.exam import ROWS, Sitting, sets_of
 from tasks.scoring.exams.candidates import (
     Candidate,
     LocalCandidate,
@@ -21,6 +19,7 @@ from tasks.scoring.exams.candidates import (
 )
 from tasks.scoring.exams.definition import Exam, Row, read_rows, read_shots
 from tasks.scoring.exams.marking import Marked, mark
+from tasks.scoring.json_lines import write_json_lines
 from tasks.scoring.overlap.scores import Column, intervals
 from tasks.scoring.predictions import dirty_items
 from tasks.tuning.metrics import wilson_interval
@@ -28,7 +27,7 @@ from tasks.tuning.metrics import wilson_interval
 REPLIES = "replies.sqlite"
 
 
-def sit(settings: Sitting, model: Artifact | None, draft: Draft) -> None:
+def sit(settings: Sitting, model: Artifact | None, searched: Artifact | None, draft: Draft) -> None:
     """See stage `exam`."""
     exam, place = settings.exam, Path(settings.place)
     rows, shots = read_rows(exam, place), read_shots(exam, place)
@@ -43,9 +42,9 @@ def sit(settings: Sitting, model: Artifact | None, draft: Draft) -> None:
     if not marked.scored:
         raise BadInput(f"{exam.name}, {settings.model}: no row has an answer, {dict(reasons)}")
     ids = [row.get("id", number) for number, row in enumerate(rows, 1)]
-    lines = ({"id": i, **one} for i, one in zip(ids, marked.marks, strict=True))
-    (draft.path / ROWS).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    results = _results(exam, rows, marked, _dirty(settings, exam, rows))
+    pairs = zip(ids, marked.marks, strict=True)
+    write_json_lines(draft.path / ROWS, ({"id": i, **one} for i, one in pairs))
+    results = _results(exam, rows, marked, _dirty(settings, searched, rows))
     draft.rows = len(rows)
     draft.metrics = {name: result["value"] for name, result in results.items()}
     draft.tracker.metrics([{"step": 0, **draft.metrics, "n": float(len(marked.scored))}])
@@ -56,7 +55,7 @@ def sit(settings: Sitting, model: Artifact | None, draft: Draft) -> None:
         "results": results,
         "unscored": dict(reasons),
         "better": "lower" if marked.lower_is_better else "higher",
-        "signature": _signature(exam, place, candidate, marked, len(rows)),
+        "signature": _signature(settings, candidate, marked, len(rows)),
     }
 
 
@@ -77,11 +76,18 @@ def _missing(marked: Marked) -> list[int]:
     return sorted(set(range(len(marked.marks))) - set(marked.scored))
 
 
-def _dirty(settings: Sitting, exam: Exam, rows: Sequence[Row]) -> list[bool] | None:
-    """Which rows were found in the training text: by their id, or by file and line."""
-    if settings.contamination is None:
+def _dirty(settings: Sitting, searched: Artifact | None, rows: Sequence[Row]) -> list[bool] | None:
+    """Which rows were found in the training text: by their id, or by file and line; None where
+    nobody looked.
+    """
+    if searched is not None:
+        names = sets_of(searched.manifest.settings.get("settings"), settings.rows_hash)
+        found = dirty_items(searched.path, names)
+    elif settings.contamination is not None:
+        found = dirty_items(Path(settings.contamination))
+    else:
         return None
-    found, file = dirty_items(Path(settings.contamination)), Path(exam.rows).name
+    file = Path(settings.exam.rows).name
     return [bool({str(row.get("id")), f"{file}:{row['line']}"} & found) for row in rows]
 
 
@@ -122,13 +128,14 @@ def _result(
     return {"value": value, "interval": list(found), "n": n}
 
 
-def _signature(exam: Exam, place: Path, candidate: Candidate, marked: Marked, count: int) -> str:
+def _signature(settings: Sitting, candidate: Candidate, marked: Marked, count: int) -> str:
     """All that the figures depend on besides the model."""
+    exam = settings.exam
     own = marked.figures.get(exam.metric) if exam.kind == "overlap" else None
     parts = [
         exam.name,
         exam.kind if own is None else own.signature,
-        f"rows:{count}@{file_hash(place / exam.rows)[:12]}",
+        f"rows:{count}@{settings.rows_hash[:12]}",
         f"prompt:{exam.prompt!r}",
         f"shots:{exam.shots}",
         f"by:{candidate.manner}" if exam.kind == "choice" else f"max:{exam.max_tokens}",

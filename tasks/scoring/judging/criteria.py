@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from cluster.errors import BadInput
 from cluster.settings import Settings
@@ -138,5 +138,5 @@ def read_criterion(text: str) -> Criterion:
 
     try:
         return Criterion(**yaml.safe_load(Path(text).read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, TypeError, ValidationError) as error:
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
         raise BadInput(f"criterion file {text} cannot be read: {error}") from error

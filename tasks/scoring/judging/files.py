@@ -3,7 +3,6 @@
 headrace judge FILE.jsonl --metric geval --criteria correctness --judge-url URL --judge-model M
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import BadInput
-from cluster.files import write_atomically
 from cluster.home import subfolder
 from cluster.settings import nearest
+from tasks.scoring.json_lines import read_json_lines, write_json_lines
 from tasks.scoring.judging.assessment import Assessment, Scale
 from tasks.scoring.judging.client import EndpointJudge
 from tasks.scoring.judging.criteria import Criterion, read_criterion
@@ -101,12 +100,11 @@ def judge_file(
         "rows": _shown_rows(found, name),
         "steps": found.steps,
         "order": "score, then reason" if work.explain else "score only",
-        "calls": judge.calls if judge else 0,
-        "reused": judge.reused if judge else 0,
-        "cost": judge.cost if judge else 0.0,
+        **_spent(judge),
     }
     if to:
-        _write(to, path, result["rows"])
+        pairs = zip(read_json_lines(path), result["rows"], strict=True)
+        write_json_lines(to, (row | scored for (_, row), scored in pairs))
     compares = work.metric == "pairwise" or work.variant == "relative"
     return result | (comparison(rows, scores) if compares else {})
 
@@ -170,6 +168,12 @@ WORK: dict[str, Callable[[Any, Sequence[Row], Assignment, Any], Outcome]] = {
 }
 
 
+def _spent(judge: EndpointJudge | None) -> dict[str, Any]:
+    if judge is None:
+        return {"calls": 0, "reused": 0, "cost": 0.0}
+    return {"calls": judge.calls, "reused": judge.reused, "cost": judge.cost}
+
+
 def _shown_rows(found: Assessment, name: str) -> list[dict[str, Any]]:
     """The rows of one score; those of QAG with all its parts."""
     shown = [
@@ -183,19 +187,13 @@ def _shown_rows(found: Assessment, name: str) -> list[dict[str, Any]]:
     return shown
 
 
-def _write(to: Path, path: Path, shown: Sequence[dict[str, Any]]) -> None:
-    lines = filter(str.strip, path.read_text(encoding="utf-8").split("\n"))
-    rows = (json.loads(line) | scored for line, scored in zip(lines, shown, strict=True))
-    write_atomically(to, "".join(json.dumps(row) + "\n" for row in rows))
-
-
 def _read_steps(path: Path | None) -> tuple[str, ...]:
     if path is None:
         return ()
     try:
-        lines = tuple(line.strip() for line in path.read_text().splitlines() if line.strip())
-    except OSError as error:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
         raise BadInput(f"steps file {path} cannot be read: {error}") from error
-    if not lines:
-        raise BadInput(f"steps file {path} is empty; write one evaluation step a line")
-    return lines
+    if lines := tuple(line.strip() for line in text.splitlines() if line.strip()):
+        return lines
+    raise BadInput(f"steps file {path} is empty; write one evaluation step a line")

@@ -21,8 +21,11 @@ Mode = Literal["logprobs", "samples", "single", "choice"]
 ANSWER_TOKENS = 16
 # Marks of turns in chat templates: some servers read them as such wherever they stand.
 ROLE_TAG = re.compile(r"<\|[\w ]{1,40}\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>")
-# What a judge's tokenizer sees and a reader does not: zero widths, reversals, tag characters.
-INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
+# What a judge's tokenizer sees and a reader does not: zero widths, reversals, tag characters, and
+# the variation selectors that no emoji uses and any text can be hidden in.
+INVISIBLE = re.compile(
+    "[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e0fff]"
+)
 
 
 @dataclass(frozen=True)

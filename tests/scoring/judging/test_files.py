@@ -1,5 +1,6 @@
 """What `headrace judge FILE.jsonl` does."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,19 @@ def test_a_second_run_asks_only_what_failed(
     assert second["mean"] == first["mean"]
 
 
+def test_rows_of_a_packed_file_are_written_with_their_scores(
+    rows: Path, endpoint: Any, fresh_home: Path
+) -> None:
+    packed, to = rows.with_suffix(".gz"), rows.with_name("scored.jsonl")
+    packed.write_bytes(gzip.compress(b"\xef\xbb\xbf" + rows.read_bytes()))
+    work = Assignment("geval", steps=write(rows.with_name("steps"), "Rate it."))
+    judge_rows(packed, work, Endpoint(endpoint.url, "m"), to)
+    found = [json.loads(line) for line in to.read_text().splitlines()]
+    assert [(row["prediction"], row["score"]) for row in found] == [
+        (f"A {name} one.", 4.0) for name in ("good", "bad", "lost")
+    ]
+
+
 def test_nothing_scored_is_no_mean(
     rows: Path, endpoint: Any, scripted: Any, fresh_home: Path
 ) -> None:
@@ -134,6 +148,7 @@ def test_steps_from_a_file_and_a_criterion_in_words(
     [
         ("{", "line 2 is not JSON"),
         ("[]", "line 2 is not a JSON object"),
+        ("[" * 100_000, "line 2 is not JSON"),
         ({"input": "?"}, "line 2 has no text in 'prediction'"),
         ({"input": "?", "prediction": "x", "reference": 3}, "line 2: 'reference' is 3"),
         ({"id": "a", "input": "?", "prediction": "x"}, "two rows with the same id"),
