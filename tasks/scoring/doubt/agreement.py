@@ -15,7 +15,13 @@ from cluster.errors import BadInput
 from tasks.scoring.doubt import audits
 from tasks.scoring.doubt.calibration import How, calibrate
 from tasks.scoring.doubt.reliability import Level, krippendorff
-from tasks.scoring.doubt.statistics import CORRELATIONS, correlation, statistic_interval
+from tasks.scoring.doubt.statistics import (
+    CORRELATIONS,
+    correlation,
+    known,
+    members,
+    statistic_interval,
+)
 from tasks.scoring.json_lines import read_json_lines
 
 RESAMPLES = 500
@@ -101,9 +107,9 @@ def agree(
     data = np.array([scores, humans], dtype=np.float64).T
     result: dict[str, Any] = {"n": len(data), "interval": {}}
     for name in CORRELATIONS:
-        result[name] = _known(correlation(name, data))
+        result[name] = known(correlation(name, data))
         low, high = statistic_interval(partial(correlation, name), data, groups, count=resamples)
-        result["interval"][name] = [_known(low), _known(high)]
+        result["interval"][name] = [known(low), known(high)]
     if set(np.unique(data)) <= {0.0, 1.0}:
         gaps = data[:, 0] - data[:, 1]
         errors = {"false_pass": int((gaps > 0).sum()), "false_fail": int((gaps < 0).sum())}
@@ -114,19 +120,13 @@ def agree(
 
 
 def _by_group(data: np.ndarray, groups: Sequence[Hashable]) -> dict[str, Any]:
-    members: dict[Hashable, list[int]] = {}
-    for row, group in enumerate(groups):
-        members.setdefault(group, []).append(row)
-    varied = [data[rows] for rows in members.values() if np.ptp(data[rows], axis=0).all()]
+    grouped = members(groups)
+    varied = [data[rows] for rows in grouped if np.ptp(data[rows], axis=0).all()]
     means = {
-        name: _known(float(np.mean([correlation(name, d) for d in varied]))) if varied else None
+        name: known(float(np.mean([correlation(name, d) for d in varied]))) if varied else None
         for name in CORRELATIONS
     }
-    return {**means, "groups": len(varied), "skipped": len(members) - len(varied)}
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    return {**means, "groups": len(varied), "skipped": len(grouped) - len(varied)}
 
 
 def _number(path: Path, number: int, row: dict[Any, Any], field: Hashable) -> float | None:

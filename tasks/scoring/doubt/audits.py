@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tasks.scoring.doubt.statistics import correlation, interval, resamples, statistic_interval
+from tasks.scoring.doubt.statistics import (
+    correlation,
+    interval,
+    known,
+    resamples,
+    statistic_interval,
+)
 
 
 def length_audit(
@@ -16,13 +22,15 @@ def length_audit(
 ) -> dict[str, Any]:
     """Spearman correlation of score and length with its 95 % interval. With human ratings also
     `beyond_people`: that of what is left of either when people's ratings are taken out by rank.
+    None where scores or lengths are all the same.
     """
     data = np.array([scores, lengths], float).T
     low, high = statistic_interval(lambda rows: correlation("spearman", rows), data, count=500)
-    result = {"spearman": correlation("spearman", data), "interval": [low, high]}
+    found = correlation("spearman", data)
+    result: dict[str, Any] = {"spearman": known(found), "interval": [known(low), known(high)]}
     if humans is not None:
         left = np.array([_without(column, humans) for column in (scores, lengths)]).T
-        result["beyond_people"] = correlation("pearson", left)
+        result["beyond_people"] = None if np.isnan(found) else known(correlation("pearson", left))
     return result
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tasks.scoring.doubt.statistics import statistic_interval
+from tasks.scoring.doubt.statistics import known, statistic_interval
 
 Level = Literal["nominal", "ordinal", "interval"]
 
@@ -31,7 +31,7 @@ def krippendorff(
     gaps = _distances(values, paired, level)
     alpha = _alpha(paired, values, gaps)
     low, high = statistic_interval(lambda rows: _alpha(rows, values, gaps), paired, count=500)
-    return {"alpha": alpha, "interval": [low, high], "units": len(paired)}
+    return {"alpha": alpha, "interval": [known(low), known(high)], "units": len(paired)}
 
 
 def _alpha(rows: np.ndarray, values: np.ndarray, gaps: np.ndarray) -> float:

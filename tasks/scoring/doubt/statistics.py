@@ -45,12 +45,12 @@ def resamples(
     """Row numbers of each bootstrap sample. With `groups`, whole groups are drawn together, since
     rows of one document are not independent. Source: Efron, Bootstrap methods, 1979.
     """
-    members = None if groups is None else _members(groups)
-    drawn_from = rows if members is None else len(members)
+    grouped = None if groups is None else members(groups)
+    drawn_from = rows if grouped is None else len(grouped)
     random = np.random.default_rng(seed)
     for _ in range(count):
         drawn = random.integers(0, drawn_from, drawn_from)
-        yield drawn if members is None else np.concatenate([members[i] for i in drawn])
+        yield drawn if grouped is None else np.concatenate([grouped[i] for i in drawn])
 
 
 def interval(statistics: Sequence[float]) -> Interval:
@@ -61,6 +61,11 @@ def interval(statistics: Sequence[float]) -> Interval:
     return float(low), float(high)
 
 
+def known(value: float) -> float | None:
+    """None for nan, which JSON does not have."""
+    return None if np.isnan(value) else float(value)
+
+
 def correlation(name: str, data: np.ndarray) -> float:
     """One coefficient of the two columns of `data`; nan where either is constant."""
     with warnings.catch_warnings():
@@ -68,7 +73,8 @@ def correlation(name: str, data: np.ndarray) -> float:
         return float(CORRELATIONS[name](data[:, 0], data[:, 1]))
 
 
-def _members(groups: Sequence[Hashable]) -> list[np.ndarray]:
+def members(groups: Sequence[Hashable]) -> list[np.ndarray]:
+    """The numbers of the rows of each group, groups in the order they come."""
     found: dict[Hashable, list[int]] = {}
     for row, group in enumerate(groups):
         found.setdefault(group, []).append(row)

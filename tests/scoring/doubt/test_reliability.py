@@ -50,6 +50,11 @@ def test_a_judge_that_likes_length_is_found_out() -> None:
     assert swayed["beyond_people"] > 0.5
 
 
+def test_lengths_that_are_all_the_same_sway_nobody() -> None:
+    found = length_audit([1.0, 2.0, 3.0], [5.0] * 3, [1.0, 3.0, 2.0])
+    assert found == {"spearman": None, "interval": [None, None], "beyond_people": None}
+
+
 def test_a_judge_that_likes_its_own_is_found_out() -> None:
     own = [i % 2 == 0 for i in range(100)]
     humans = [3.0 + (i % 5) / 10 for i in range(100)]
