@@ -11,6 +11,8 @@ from cluster.settings import Settings
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from flows.dag import Dag
+from flows.end_to_end import plan as plan_recipe
+from flows.recipe import validate
 
 
 class Size(Settings):
@@ -99,3 +101,24 @@ def test_a_deleted_folder_is_noticed(tmp_path: Path) -> None:
 def test_arguments_must_match_the_stage(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="takes"):
         Dag("mill", Store(tmp_path)).add(fill, settings=Size())
+
+
+def test_an_exam_is_split_by_the_stage_that_looked_for_its_rows(
+    tmp_path: Path, fresh_home: Path
+) -> None:
+    rows = '{"id": 1, "question": "Is it?", "answers": ["yes"]}\n'
+    for name, text in (("seen", rows), ("new", rows + rows)):
+        (tmp_path / f"{name}.jsonl").write_text(text)
+        about = f"name: {name}\nkind: exact\nrows: {name}.jsonl\n"
+        (tmp_path / f"{name}.yaml").write_text(about)
+    (tmp_path / "text.jsonl").write_text('{"text": "It is."}\n')
+    values = {
+        "name": "mill",
+        "sources": [str(tmp_path / "text.jsonl")],
+        "decontaminate": {"benchmarks": [{"path": str(tmp_path / "seen.jsonl")}]},
+        "evaluate": {"exams": [str(tmp_path / f"{name}.yaml") for name in ("seen", "new")]},
+    }
+    dag = plan_recipe("all", Dag("mill", Store(tmp_path)), validate(values, "here"))
+    of = {node.name: node for node in dag}
+    assert of["exam/seen"].upstream["searched"] is of["decontaminate"]
+    assert "searched" not in of["exam/new"].upstream
