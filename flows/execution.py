@@ -8,6 +8,7 @@ an artifact; bytes stay where they are.
 import logging
 import re
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,7 +200,9 @@ def _record(node: Node, handle: Handle) -> StageRecord:
     if not state.is_completed():
         error = _error(state)
         bad = isinstance(error, BadInput)
-        return StageRecord(**about, state="failed", error=str(error), bad_input=bad)
+        # Of an error that nobody foresaw, its kind and the notes on where it happened as well.
+        what = str(error) if bad else "".join(traceback.format_exception_only(error)).strip()
+        return StageRecord(**about, state="failed", error=what, bad_input=bad)
     artifact = Artifact.load(Path(state.result()))
     return StageRecord(
         **about,

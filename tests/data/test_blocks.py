@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,9 @@ from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.stage import build, specify
 from cluster.store import Draft
+from flows.dag import changes
 from tasks.data import blocks
+from tasks.data.filters import FilterSettings, filter_text
 from tasks.data.read import ReadSettings, read
 from tasks.data.reading import intake
 from tasks.data.reading.intake import Intake
@@ -106,18 +109,22 @@ def test_an_error_of_a_worker_is_shown_as_it_is(folder, store, workers):
         build(read, store, settings=settings_for(folder), placement=Placement(data_workers=2))
 
 
-def _fail(batches, rows):
+def _fail(tried, batches, rows):
+    (tried / next(batches)["id"][0].as_py()).touch(exist_ok=False)
     raise KeyError("column")
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_an_unexpected_error_is_raised_once_and_names_its_file(folder, store, workers, at_once):
     text = build(read, store, settings=settings_for(folder))
+    tried = folder / "tried"
+    (tried / "in").mkdir(parents=True)
     draft = SimpleNamespace(
         path=folder, scratch=folder, placement=Placement(data_workers=at_once), progress=print
     )
-    with pytest.raises(KeyError, match="column") as caught:
-        blocks.map_text(text, draft, _fail)
+    with pytest.raises(KeyError, match="column") as caught:  # a second try would meet its own file
+        blocks.map_text(text, draft, partial(_fail, tried))
+    assert 1 <= len(list(tried.glob("in/*"))) <= at_once + 1
     assert f"while working on {text.files('text-*.parquet')[0]}" in caught.value.__notes__
 
 
@@ -174,6 +181,34 @@ def test_a_changed_source_leaves_no_block_behind(folder, store, small_blocks, mo
     assert not list((store.root / "artifacts" / "read").glob("[!.]*"))
     monkeypatch.setattr(Intake, "read", original)
     assert build(read, store, settings=settings_for(folder)).manifest.rows == 300 * FILES + 1
+
+
+def test_limits_changed_after_a_kill_leave_nothing_of_the_other_ones(
+    folder, store, small_blocks, monkeypatch
+):
+    text = build(read, store, settings=settings_for(folder))
+    some, others = (FilterSettings(limits={"too_short": limit}) for limit in (5, 22))
+    publish, published = blocks._publish, []
+
+    def interrupt(temporary, final):
+        if len(published) == 3:
+            raise KeyboardInterrupt
+        publish(temporary, final)
+        published.append(final)
+
+    monkeypatch.setattr(blocks, "_publish", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        build(filter_text, store, raw=text, settings=some)
+    monkeypatch.setattr(blocks, "_publish", publish)
+    made = build(filter_text, store, raw=text, settings=others)
+    clean = build(filter_text, store, raw=text, settings=others, force=True)
+    assert content(made.path) == content(clean.path)
+    assert made.manifest.ledger == clean.manifest.ledger
+    assert made.manifest.ledger.rejects["too_short"] > 0
+    resumed = build(filter_text, store, raw=text, settings=some)
+    assert resumed.manifest.ledger.rejects == {}
+    wanted = specify(filter_text, "test", {"raw": text.fingerprint}, {"settings": others})
+    assert changes(resumed.manifest, wanted) == "limits.too_short 5.0 -> 22.0"
 
 
 def test_progress_goes_from_nothing_to_all(folder, store, small_blocks, monkeypatch):

@@ -217,6 +217,24 @@ def test_a_filter_that_fails_on_one_document_costs_that_document(store, text_art
     assert out.manifest.ledger.rejects == {"error:ZeroDivisionError": 2}
 
 
+def test_a_pattern_that_backtracks_for_ever_costs_its_document(store, text_artifact, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("import re\ndef odd(text):\n    return not re.match(r'(a+)+$', text)\n")
+    artifact = text_artifact(["a" * 50_000 + "!", PROSE])
+    limits = dict.fromkeys(PRESETS["basic"])
+    settings = FilterSettings(limits=limits, custom=(f"{path}:odd",), custom_seconds=1)
+    out = build(filter_text, store, raw=artifact, settings=settings)
+    assert read_table(out)["text"].to_pylist() == [PROSE]
+    assert out.manifest.ledger.rejects == {"timeout": 1}
+
+
+@pytest.mark.timeout(60)  # what is not linear takes hours
+def test_a_line_of_ten_million_characters_is_judged():
+    lines = [PROSE.replace("\n", " ") * 20_000, "a" * 10_000_000 + "!", "a. " * 3_000_000]
+    for preset in PRESETS.values():
+        assert len(judge(pa.array(lines), preset).reasons) == 3
+
+
 def test_a_changed_custom_filter_is_another_filter(custom):
     path = Path(custom.rpartition(":")[0])
     before = FilterSettings(custom=(custom,)).identity()

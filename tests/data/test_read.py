@@ -2,8 +2,12 @@ import gzip
 import itertools
 import json
 import os
+import re
+import subprocess
+import sys
 import sysconfig
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +17,7 @@ import zstandard
 from cluster.errors import BadInput
 from cluster.stage import build, specify
 from tasks.data.read import ReadSettings, read
+from tasks.data.reading import records
 from tasks.data.reading.hashes import content_hashes
 from tasks.data.reading.intake import Intake
 from tasks.data.reading.licenses import corpus_licenses
@@ -172,6 +177,22 @@ def test_empty_texts_do_not_count_as_malformed(tmp_path, read_path):
     assert read_path(tmp_path / "a.jsonl").manifest.ledger.rejects == {"empty_text": 2}
 
 
+def test_the_keys_of_a_json_list_are_read_from_its_head(tmp_path, read_path, monkeypatch):
+    path, parsed = tmp_path / "a.json", []
+    original = records.parse_json
+    monkeypatch.setattr(records, "parse_json", lambda t: parsed.append(len(t)) or original(t))
+    monkeypatch.setattr(records, "HEAD_BYTES", 1000)
+    many = [{"text": "é" * 20, "more": {"x": [1]}, "n": n} for n in range(20_000)]
+    for content, keys in (
+        (b"\xef\xbb\xbf [ " + json.dumps(many).encode()[1:], ["text", "more", "n"]),
+        (json.dumps([{"text": "long" * 100_000}, *many]).encode(), []),  # not in the head
+        (lines(many), ["text", "more", "n"]),
+    ):
+        path.write_bytes(content)
+        assert read_path(path).manifest.facts["sources"][0]["keys"] == keys
+    assert len(parsed) == 2  # each list once
+
+
 def test_a_wrong_field_name_shows_the_keys(tmp_path, read_path):
     (tmp_path / "a.jsonl").write_bytes(lines([{"id": 1, "content": "a"}, {"body": "b"}]))
     with pytest.raises(
@@ -212,6 +233,37 @@ def test_a_decompression_bomb_is_refused(tmp_path, read_path, monkeypatch):
     (tmp_path / "a.txt.zst").write_bytes(zstandard.compress(bytes(8 << 20)))
     with pytest.raises(BadInput, match=r"a\.txt\.zst: \d+ bytes on disk became more than"):
         read_path(tmp_path / "a.txt.zst")
+
+
+BOMB = """
+import pathlib, re, resource, sys
+from tasks.data.reading.decompress import read_chunks
+from tasks.data.reading.json_lines import json_lines
+from tasks.data.reading.sources import SourceSettings
+status = pathlib.Path("/proc/self/status").read_text()
+most = (int(re.search(r"VmSize:\\s+(\\d+)", status)[1]) << 10) + (320 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+path = pathlib.Path(sys.argv[1])
+for row in json_lines(read_chunks(path), SourceSettings(path=sys.argv[1])):
+    print(row)
+"""
+
+
+def test_a_gibibyte_of_zeros_is_refused_within_320_mib_of_memory(tmp_path):
+    path = tmp_path / "a.jsonl.zst"
+    with path.open("wb") as sink, zstandard.ZstdCompressor().stream_writer(sink) as writer:
+        for _ in range(1024):
+            writer.write(bytes(1 << 20))
+    assert path.stat().st_size < 50_000
+    ended = subprocess.run(
+        [sys.executable, "-c", BOMB, str(path)],
+        env=os.environ | {"PYTHONPATH": str(Path.cwd())},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1 and ended.stdout == ""
+    assert re.search(r"BadInput: .*a\.jsonl\.zst: \d+ bytes on disk became more than", ended.stderr)
 
 
 def test_damaged_tables_and_json_are_refused_by_name(tmp_path, read_path):
@@ -327,18 +379,30 @@ def test_a_fresh_file_is_not_remembered(tmp_path, store):
     assert fingerprint(path) != first
 
 
-def test_a_source_that_changes_meanwhile_is_an_error(tmp_path, read_path, monkeypatch):
+CHANGES = {
+    "more rows": lambda path: path.write_bytes(lines(rows(4))),
+    "of the same size": lambda path: path.write_bytes(lines(rows(3)).replace(b"text n", b"Text n")),
+    "gone": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_source_that_changes_meanwhile_is_an_error(
+    tmp_path, read_path, store, monkeypatch, change
+):
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(rows(3)))
+    os.utime(path, (time.time() - 100,) * 2)
     original = Intake.read
 
-    def read_then_append(self, file, license, part):
+    def read_then_change(self, file, license, part):
         original(self, file, license, part)
-        path.write_bytes(lines(rows(4)))
+        CHANGES[change](path)
 
-    monkeypatch.setattr(Intake, "read", read_then_append)
-    with pytest.raises(BadInput, match="changed while it was read"):
+    monkeypatch.setattr(Intake, "read", read_then_change)
+    with pytest.raises(BadInput, match=r"a\.jsonl changed while it was read; run again when"):
         read_path(path)
+    assert not list((store.root / "artifacts" / "read").glob("[!.]*"))
 
 
 def test_an_fsspec_url_is_copied_once(read_path, monkeypatch):

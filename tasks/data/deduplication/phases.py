@@ -75,7 +75,11 @@ def _once(folder: Path, work: Callable[[Item], pa.Table], numbered: tuple[int, I
     number, item = numbered
     path = folder / f"{number:05d}.arrow"
     if not path.exists():
-        table = work(item)
+        try:
+            table = work(item)
+        except Exception as error:
+            error.add_note(f"while making {path}")
+            raise
         temporary = folder / f".{number:05d}-{secrets.token_hex(8)}"
         try:
             with full_disk_named(folder, table.nbytes):

@@ -6,6 +6,7 @@ is dropped.
 
 import csv
 import itertools
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from tasks.data.reading.rows import BOM, Found, Record, checked, decode, judge, 
 from tasks.data.reading.sources import SourceFile, SourceSettings, open_regular
 
 MAX_JSON_BYTES = 256 << 20
-NO_FIELD = "\0"
+HEAD_BYTES = 1 << 20
 
 
 def is_readable(entry: Entry, settings: SourceSettings) -> bool:
@@ -68,9 +69,23 @@ def keys(file: SourceFile, settings: SourceSettings) -> list[str]:
             delimiter = "\t" if suffix == ".tsv" else ","
             return next(csv.reader(_csv_lines(entry), delimiter=delimiter), [])
         if suffix in ROWS:
-            nothing = settings.model_copy(update={"text": NO_FIELD})
-            return list(next((r.keys for r in _json(entry, nothing, False) if r.keys), ()))
+            return _first_keys(entry.chunks())
     return []
+
+
+def _first_keys(chunks: Iterable[bytes]) -> list[str]:
+    """The keys of the first object of a list, or of lines; none where it is over a MiB."""
+    head = bytearray()
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= HEAD_BYTES:
+            break
+    text = head.removeprefix(BOM).decode(errors="replace").lstrip().removeprefix("[").lstrip()
+    try:
+        row, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return []
+    return list(row) if isinstance(row, dict) else []
 
 
 def whole(entry: Entry) -> bytes | None:
