@@ -27,9 +27,9 @@ def show_inspection(out: Output, stages: list[dict[str, Any]]) -> None:
             out.say(f"  {rule}: {count:,} lines taken out of kept rows")
         for group in stage["removed"]:
             out.say(f"  {escape(group['reason'])}: {group['rows']:,} rows removed")
-        if stage["lines"]:
-            lines, documents = stage["lines"]["lines"], stage["lines"]["documents"]
-            out.say(f"  {lines:,} lines of {documents:,} documents cut: an earlier one has them")
+        for cut in stage["cut"]:
+            what = f"{cut['count']:,} {cut['kind']} of {cut['documents']:,} documents"
+            out.say(f"  {what} cut: they are there before")
         if stage["removed"]:
             pairs = side_by_side(stage)
             out.table(("removed", "kept"), ((_cell(a), _cell(b)) for a, b in pairs))

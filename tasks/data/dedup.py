@@ -17,8 +17,9 @@ from cluster.store import Draft, Store
 
 if TYPE_CHECKING:
     from tasks.data.deduplication.search import Found
+    from tasks.data.ledger import Account
 
-SAMPLE_LINES = 5
+SAMPLES = 5
 CURVE = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 
 
@@ -34,6 +35,12 @@ class DedupSettings(Settings):
         False, description="cut lines that an earlier document of what is kept has as well"
     )
     line_words: int = Field(8, ge=1, description="shorter lines stay, however often they are there")
+    passage_words: int | None = Field(
+        None,
+        ge=4,
+        description="cut runs of so many words that an earlier document, or the same one, has "
+        "before; 50 is what is usual, null cuts none",
+    )
     against: tuple[str, ...] = Field(
         (), description="earlier `dedup` artifacts, by name or path: what they keep is removed"
     )
@@ -76,9 +83,9 @@ def _earlier(name: str) -> Artifact:
     return artifact
 
 
-@stage(version=2)
+@stage(version=3)
 def dedup(text: Artifact, settings: DedupSettings, draft: Draft) -> None:
-    """Remove exact duplicates, then near duplicates of what is left, then repeated lines.
+    """Remove exact and near duplicates, then repeated lines and passages of what is left.
 
     The artifact holds an index of what it keeps, for `against`. Raises BadInput when an earlier
     artifact changed or the disk is full.
@@ -94,12 +101,23 @@ def dedup(text: Artifact, settings: DedupSettings, draft: Draft) -> None:
     threshold = settings.threshold if settings.fuzzy else None
     rule = Rule(settings.exact, threshold, family, draft.scratch)
     line_words = settings.line_words if settings.lines else None
-    found, account = deduplicate(draft, text, earlier, rule, line_words)
+    found, account = deduplicate(draft, text, earlier, rule, line_words, settings.passage_words)
     draft.facts["near"] = _describe_near(settings, found)
     draft.facts["against"] = _describe_earlier(found, earlier)
-    if settings.lines:
-        counts = {name: account.counts[name] for name in ("lines", "documents", "bytes")}
-        draft.facts["lines"] = counts | {"samples": account.notes[:SAMPLE_LINES]}
+    kinds = {"lines": settings.lines, "passages": settings.passage_words is not None}
+    draft.facts["cut"] = [_describe_cut(kind, account) for kind, wanted in kinds.items() if wanted]
+
+
+def _describe_cut(kind: str, account: "Account") -> dict[str, Any]:
+    """What was cut from documents that stay, and where a few were."""
+    notes = [note for note in account.notes if note["kind"] == kind]
+    return {
+        "kind": kind,
+        "count": account.counts[kind],
+        "documents": account.counts[f"{kind}_documents"],
+        "bytes": account.counts[f"{kind}_bytes"],
+        "samples": [{"id": note["id"], "text": note["text"]} for note in notes[:SAMPLES]],
+    }
 
 
 def _describe_near(settings: DedupSettings, found: "Found") -> dict[str, Any]:

@@ -39,7 +39,7 @@ def funnel(artifacts: Sequence[Artifact], per_reason: int = SAMPLES_PER_REASON) 
                 "kept": _shown(facts.get("kept", [])),
                 "lines_removed": facts.get("lines_removed", {}),
                 "alike": facts.get("near", {}).get("examples", []),
-                "lines": facts.get("lines", {}),
+                "cut": facts.get("cut", []),
             }
         )
     return rows

@@ -1,24 +1,28 @@
-"""Deduplicates an artifact in a process of its own, which kills itself before its n-th file.
+"""Deduplicates an artifact in a process of its own, which can be killed or starved of disk.
 
-python dedup_driver.py ARTIFACT N
+python dedup_driver.py ARTIFACT N [BYTES]: dies before its n-th file; no file may be longer.
 """
 
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
 
 from cluster.artifact import Artifact
+from cluster.errors import BadInput
 from cluster.stage import build
 from cluster.store import Store
 from tasks.data import blocks
-from tasks.data.dedup import DedupSettings, dedup
+from tasks.data.dedup import dedup
 from tasks.data.deduplication import candidates, phases
-from tests.data.deduplication.documents import PARCEL_BYTES
+from tests.data.deduplication.documents import PARCEL_BYTES, SETTINGS
 
 
-def main(artifact: str, last: str) -> None:
+def main(artifact: str, last: str, most: str = "") -> None:
     """Build, dying with SIGKILL instead of writing file number `last`; 0 is never."""
+    if most:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), resource.RLIM_INFINITY))
     candidates.PARCEL_BYTES = PARCEL_BYTES
     written = []
 
@@ -34,7 +38,10 @@ def main(artifact: str, last: str) -> None:
     phases.save = mortal(phases.save)
     blocks._publish = mortal(blocks._publish)
     text = Artifact.load(Path(artifact))
-    build(dedup, Store(), text=text, settings=DedupSettings(lines=True))
+    try:
+        build(dedup, Store(), text=text, settings=SETTINGS)
+    except BadInput as error:
+        print(error)
 
 
 main(*sys.argv[1:])

@@ -218,8 +218,9 @@ def test_files_in_another_order_give_the_same_bytes(run, read_path, tmp_path):
     for number, part in enumerate(parts):
         paths.append(tmp_path / f"{number}.jsonl")
         paths[-1].write_text("".join(json.dumps({"text": t}) + "\n" for t in part))
-    one = run(read_path(*paths))
-    two = run(read_path(*reversed(paths)), force=True)
+    one = run(read_path(*paths), passage_words=20)
+    two = run(read_path(*reversed(paths)), passage_words=20, force=True)
+    assert one.manifest.facts["cut"][0]["count"] > 10
     assert content(one) == content(two)
 
 
@@ -246,12 +247,12 @@ def test_lines_stay_with_the_first_document_that_has_them(run, text_artifact):
     for before, after in zip(texts[1:], found[1:-1], strict=True):
         assert after == before.replace(f"  {notice}\n", "").replace(f"{notice}\n", "")
     assert reasons(out) == {"repeated_lines": 1}
-    facts = out.manifest.facts["lines"]
-    assert (facts["lines"], facts["documents"]) == (6, 3)
-    assert facts["samples"][0]["line"] == notice
-    assert (
-        run(text_artifact(texts), lines=True, line_words=50).manifest.facts["lines"]["lines"] == 0
-    )
+    (facts,) = out.manifest.facts["cut"]
+    assert (facts["kind"], facts["count"], facts["documents"]) == ("lines", 6, 3)
+    assert facts["bytes"] == sum(len(t) for t in texts) - sum(len(t) for t in found[:-1])
+    assert facts["samples"][0]["text"] == notice
+    (none,) = run(text_artifact(texts), lines=True, line_words=50).manifest.facts["cut"]
+    assert none["count"] == 0
 
 
 def test_lines_in_many_ranges_are_the_same(run, text_artifact, monkeypatch):
@@ -260,7 +261,7 @@ def test_lines_in_many_ranges_are_the_same(run, text_artifact, monkeypatch):
     texts = [document(i, 30) + "\n" + "\n".join(rng.sample(lines, 5)) for i in range(100)]
     artifact = text_artifact(texts)
     one = run(artifact, lines=True)
-    monkeypatch.setattr("tasks.data.deduplication.lines.RANGE_BYTES", 1000)
+    monkeypatch.setattr("tasks.data.deduplication.spans.RANGE_BYTES", 1000)
     two = run(artifact, lines=True, force=True)
     assert content(one) == content(two)
     found = [line for text in texts_of(one) for line in text.split("\n") if line in lines]
@@ -294,7 +295,7 @@ def test_what_was_deduplicated_against_is_a_parent(run, store, text_artifact):
 
 
 def test_the_index_is_what_was_sketched_of_the_rows_that_stay(run, text_artifact):
-    for settings in ({}, {"lines": True}):
+    for settings in ({}, {"lines": True}, {"passage_words": 20}):
         out = run(text_artifact(a_bit_of_everything()), **settings)
         rows = np.concatenate([load(p)["exact"].to_numpy() for p in out.files("index-*.arrow")])
         text = read_table(out)["text"].combine_chunks()
@@ -353,7 +354,7 @@ def test_a_stage_killed_between_any_two_steps_goes_on(run, store, text_artifact,
     """Every file that a phase writes, in turn, is the last before the kill."""
     artifact = text_artifact(a_bit_of_everything())
     monkeypatch.setattr(candidates, "PARCEL_BYTES", 20000)
-    clean = run(artifact, lines=True)
+    clean = run(artifact, lines=True, passage_words=20)
     honest, written = phases.save, []
 
     class Kill(BaseException):
@@ -370,7 +371,7 @@ def test_a_stage_killed_between_any_two_steps_goes_on(run, store, text_artifact,
     while True:
         written.clear()
         try:
-            again = run(artifact, lines=True, force=True)
+            again = run(artifact, lines=True, passage_words=20, force=True)
             break
         except Kill:
             kills += 1

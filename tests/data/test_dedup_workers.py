@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,10 +18,10 @@ from cluster import ray_session
 from cluster.placement import Placement
 from cluster.stage import build
 from tasks.data import blocks
-from tasks.data.dedup import DedupSettings, dedup
-from tasks.data.deduplication import candidates, search
+from tasks.data.dedup import dedup
+from tasks.data.deduplication import candidates, phases, search
 from tasks.data.reading import intake
-from tests.data.deduplication.documents import PARCEL_BYTES, document, edited
+from tests.data.deduplication.documents import PARCEL_BYTES, SETTINGS, document, edited
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +48,14 @@ def artifact(session, read_path, tmp_path, monkeypatch):
     return read_path(tmp_path / "in")
 
 
-def run(store, artifact, at_once):
+def run(store, artifact, at_once, force=True):
     made = build(
         dedup,
         store,
         text=artifact,
-        settings=DedupSettings(lines=True),
+        settings=SETTINGS,
         placement=Placement(data_workers=at_once),
-        force=True,
+        force=force,
     )
     return made.manifest.files, made.manifest.facts, made.manifest.ledger
 
@@ -63,6 +64,7 @@ def test_any_number_of_workers_gives_the_same_artifact(store, artifact):
     made = [run(store, artifact, at_once) for at_once in (1, 2, 4)]
     assert made[0] == made[1] == made[2]
     assert made[0][2].rejects["near_duplicate"] > 50
+    assert made[0][1]["cut"][1]["count"] > 10
 
 
 @pytest.mark.parametrize("step", ["sketches", "packed", "verdicts"])
@@ -98,5 +100,30 @@ def test_the_whole_stage_killed_at_any_file_ends_the_same(store, artifact):
         assert ended.returncode == -signal.SIGKILL
         assert not list((store.root / "artifacts" / "dedup").glob("[!.]*"))
     assert len(list(store.root.glob("work/dedup-*/sketches/*.arrow"))) == 8  # not done again
-    resumed = build(dedup, store, text=artifact, settings=DedupSettings(lines=True)).manifest
+    resumed = build(dedup, store, text=artifact, settings=SETTINGS).manifest
     assert (resumed.files, resumed.facts, resumed.ledger) == expected
+
+
+def test_a_disk_that_is_full_in_a_step_is_named_and_the_rerun_goes_on(store, artifact, monkeypatch):
+    expected = run(store, artifact, 1)
+    shutil.rmtree(store.root / "artifacts" / "dedup")
+    driver = str(Path(__file__).with_name("dedup_driver.py"))
+    ended = subprocess.run(
+        [sys.executable, driver, str(artifact.path), "0", "40000"],
+        env=os.environ | {"PYTHONPATH": str(Path.cwd()), "HEADRACE_HOME": str(store.root)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (work,) = store.root.glob("work/dedup-*")
+    assert re.fullmatch(
+        rf"no space left in {work}/packed, which needs about [\d,]+ bytes more; free as much, or "
+        r"set HEADRACE_HOME to a larger disk, and run again: what is finished is kept",
+        ended.stdout.strip(),
+    ), ended.stdout + ended.stderr
+    assert len(list(work.glob("sketches/*.arrow"))) == 8 and not list(work.glob("*/.*"))
+    saved, honest = [], phases.save
+    monkeypatch.setattr(phases, "save", lambda path, t: (saved.append(path), honest(path, t)))
+    assert run(store, artifact, 1, force=False) == expected
+    assert {path.parent.name for path in saved} > {"packed", "verdicts"}
+    assert "sketches" not in {path.parent.name for path in saved}

@@ -48,8 +48,9 @@ def test_json_is_silent_for_people(tmp_path, capsys):
 
 def test_near_duplicates_and_lines_are_shown_to_people_and_in_the_report(tmp_path, capsys):
     pair = {"a": "x:1", "b": "x:2", "jaccard": 0.875, "text_a": "one <b>", "text_b": "one two"}
-    lines = {"lines": 1234, "documents": 7, "bytes": 9000, "samples": [{"id": "i", "line": "(c)"}]}
-    record = filtered(Store(tmp_path), near={"examples": [pair]}, lines=lines)
+    lines = {"count": 1234, "documents": 7, "bytes": 9000, "samples": [{"id": "i", "text": "(c)"}]}
+    cut = [lines | {"kind": "lines"}]
+    record = filtered(Store(tmp_path), near={"examples": [pair]}, cut=cut)
     show_inspection(Output(as_json=False), inspect(record))
     printed = capsys.readouterr().out
     assert "1,234 lines of 7 documents cut" in printed

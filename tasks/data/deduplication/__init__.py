@@ -1,1 +1,1 @@
-"""Documents and lines that are there twice, exactly or nearly."""
+"""Documents, lines and passages that are there twice, exactly or nearly."""

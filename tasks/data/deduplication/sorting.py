@@ -1,7 +1,7 @@
-"""The rows of a block sorted out: duplicates set aside, repeated lines cut from what stays."""
+"""The rows of a block sorted out: duplicates set aside, repeated text cut from what stays."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,14 +13,8 @@ import pyarrow.compute as pc
 from cluster.artifact import Artifact
 from cluster.store import Draft
 from tasks.data.blocks import sort_blocks
-from tasks.data.deduplication.lines import (
-    Lines,
-    Repeated,
-    cut,
-    find_repeated,
-    repeated_in,
-    split_lines,
-)
+from tasks.data.deduplication.lines import Lines
+from tasks.data.deduplication.passages import Marks, Passages
 from tasks.data.deduplication.phases import phase
 from tasks.data.deduplication.search import Found, find_duplicates, workers
 from tasks.data.deduplication.sketches import (
@@ -30,24 +24,25 @@ from tasks.data.deduplication.sketches import (
     keep_sketches,
     sketch_block,
 )
+from tasks.data.deduplication.spans import Repeats, Spans, cut, find_repeats, together
 from tasks.data.deduplication.verdicts import Rule
 from tasks.data.kernels.buffers import text_buffer
 from tasks.data.ledger import Account, Sorter
 from tasks.data.privacy.pii import mask
 
-EXACT, NEAR, CUT = "exact_duplicate", "near_duplicate", "repeated_lines"
+EXACT, NEAR = "exact_duplicate", "near_duplicate"
+LINES, PASSAGES = "lines", "passages"
 SAMPLE_CHARS = 200
 
 
 @dataclass(frozen=True)
 class Sorting:
-    """A block, its rows to remove, and, where lines are cut, the files that say which."""
+    """A block, its rows to remove, and by kind the repeats to cut from the others."""
 
     block: Block
     removed: npt.NDArray[np.int64]
     near: npt.NDArray[np.bool_]
-    lines: Path | None = None
-    repeated: tuple[Path, ...] = ()
+    repeats: dict[str, Repeats] = field(default_factory=dict)
 
     @property
     def reasons(self) -> dict[int, str]:
@@ -57,28 +52,51 @@ class Sorting:
 
 
 def deduplicate(
-    draft: Draft, text: Artifact, earlier: Sequence[Artifact], rule: Rule, line_words: int | None
+    draft: Draft,
+    text: Artifact,
+    earlier: Sequence[Artifact],
+    rule: Rule,
+    line_words: int | None,
+    passage_words: int | None,
 ) -> tuple[Found, Account]:
     """Search and sort out; the draft gets the text that stays, its index, and the ledger.
 
-    `line_words`: lines of so many words are cut where an earlier document has them; None: no lines.
+    Lines of `line_words` words or more and runs of `passage_words` words are cut where they have
+    an earlier place; None: they are not looked at.
     """
     fixed: list[Block] = []
     for artifact in earlier:
         fixed += blocks_of(artifact, rows_of(fixed), indexed=True)
     new = blocks_of(text, rows_of(fixed))
-    found = find_duplicates(draft, [*fixed, *new], rule)
-    work = [Sorting(block, *found.within(block)) for block in new]
+    blocks = [*fixed, *new]
+    found = find_duplicates(draft, blocks, rule)
+    work = [Sorting(block, *found.within(block)) for block in blocks]
     if line_words is not None:
-        lines, repeated = find_repeated(draft, [*fixed, *new], found, line_words)
-        work = [
-            Sorting(w.block, w.removed, w.near, path, tuple(repeated))
-            for w, path in zip(work, lines[len(fixed) :], strict=True)
-        ]
-    account = sort_blocks(draft, work, partial(_sort, line_words or 0), [b.size for b in new])
+        lines = find_repeats(draft, LINES, blocks, found, [Lines(line_words)] * len(blocks))
+        work = _with(work, LINES, lines)
+    if passage_words is not None:
+        work = _with(work, PASSAGES, _find_passages(draft, blocks, found, passage_words))
+    work = work[len(fixed) :]
+    account = sort_blocks(draft, work, _sort, [b.size for b in new])
     account.close(draft)
-    _write_index(draft, work, found.sketches[len(fixed) :], rule, line_words is not None)
+    cut_text = line_words is not None or passage_words is not None
+    _write_index(draft, work, found.sketches[len(fixed) :], rule, cut_text)
     return found, account
+
+
+def _find_passages(
+    draft: Draft, blocks: Sequence[Block], found: Found, words: int
+) -> list[Repeats]:
+    marks = find_repeats(draft, "marks", blocks, found, [Marks(words)] * len(blocks))
+    finders = [Passages(words, repeats) for repeats in marks]
+    return find_repeats(draft, PASSAGES, blocks, found, finders)
+
+
+def _with(work: Sequence[Sorting], kind: str, found: Sequence[Repeats]) -> list[Sorting]:
+    return [
+        replace(w, repeats=w.repeats | {kind: repeats})
+        for w, repeats in zip(work, found, strict=True)
+    ]
 
 
 def rows_of(blocks: Sequence[Block]) -> int:
@@ -86,64 +104,70 @@ def rows_of(blocks: Sequence[Block]) -> int:
     return sum(block.rows for block in blocks)
 
 
-def _sort(line_words: int, work: Sorting, rows: Sorter) -> None:
+def _sort(work: Sorting, rows: Sorter) -> None:
     reasons = work.reasons
-    known = repeated_in(work.lines, work.repeated) if work.lines else None
     for first, batch in work.block.batches():
         verdicts = [reasons.get(number) for number in range(first, first + batch.num_rows)]
-        if known:
-            batch, empty = _without_lines(batch, first, known, line_words, verdicts, rows)
-            verdicts = [v or (CUT if e else None) for v, e in zip(verdicts, empty, strict=True)]
+        if work.repeats:
+            stays = np.array([verdict is None for verdict in verdicts])
+            found = {kind: r.later(batch["text"], first) for kind, r in work.repeats.items()}
+            found = {kind: spans.where(stays[spans.texts]) for kind, spans in found.items()}
+            batch, empty = _without(batch, found, rows.account)
+            verdicts = [v or empty.get(row) for row, v in enumerate(verdicts)]
         rows.split(batch, verdicts)
 
 
-def _without_lines(
-    batch: pa.RecordBatch,
-    first: int,
-    known: Repeated,
-    line_words: int,
-    verdicts: Sequence[str | None],
-    rows: Sorter,
-) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-    """The batch with its repeated lines cut, and which documents consist of nothing else.
+def _without(
+    batch: pa.RecordBatch, found: dict[str, Spans], account: Account
+) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """The batch without these spans, and why rows go of which nothing is left.
 
-    Those, and what is removed anyway, keep their text: it is their sample among the rejects.
+    Those keep their text: it is their sample among the rejects.
     """
     texts = batch["text"]
-    lines = split_lines(texts, line_words)
-    stays = np.array([verdict is None for verdict in verdicts])
-    drop = known.drop(lines, np.arange(first, first + len(texts))) & stays[lines.texts]
-    shorter = cut(texts, lines, drop)
-    touched = np.zeros(len(texts), np.bool_)
-    touched[lines.texts[drop]] = True
+    shorter = cut(texts, together(list(found.values())))
     blank = pc.equal(pc.binary_length(pc.utf8_trim_whitespace(shorter)), 0)
-    empty = touched & blank.to_numpy(zero_copy_only=False)
-    drop &= ~empty[lines.texts]
-    rows.account.counts.update(
-        lines=int(drop.sum()),
-        documents=int((touched & ~empty).sum()),
-        bytes=int((lines.ends - lines.begins)[drop].sum()),
-    )
-    if not rows.account.notes:
-        for line in np.flatnonzero(drop)[:1].tolist():
-            id = batch["id"][int(lines.texts[line])].as_py()
-            rows.account.notes.append({"id": id, "line": _sample(texts, lines, line)})
+    gone = blank.to_numpy(zero_copy_only=False)
+    empty: dict[int, str] = {}
+    for kind, spans in found.items():
+        rows = np.unique(spans.texts[gone[spans.texts]]).tolist()
+        empty |= dict.fromkeys(rows, f"repeated_{kind}")
+        found[kind] = spans.where(~gone[spans.texts])
+        _count(kind, found[kind], batch, account)
     index = batch.schema.get_field_index("text")
-    return batch.set_column(index, "text", cut(texts, lines, drop)), empty
+    return batch.set_column(index, "text", cut(texts, together(list(found.values())))), empty
 
 
-def _sample(texts: pa.Array, lines: Lines, line: int) -> str:
-    data, _ = text_buffer(texts)
-    content = data[lines.begins[line] : lines.ends[line]].tobytes().decode()
-    return mask(content.strip()[:SAMPLE_CHARS])
+def _count(kind: str, spans: Spans, batch: pa.RecordBatch, account: Account) -> None:
+    """What is cut: runs of one kind that overlap are one. A block gives one sample of a kind."""
+    texts, begins, ends = spans.texts, spans.begins, spans.ends
+    if not len(texts):
+        return
+    new = np.ones(len(texts), np.bool_)
+    new[1:] = (texts[1:] != texts[:-1]) | (begins[1:] >= ends[:-1])
+    starts = np.flatnonzero(new)
+    stops = ends[np.append(starts[1:], len(ends)) - 1]
+    account.counts.update(
+        {
+            kind: len(starts),
+            f"{kind}_documents": len(np.unique(texts)),
+            f"{kind}_bytes": int((stops - begins[starts]).sum()),
+        }
+    )
+    if not any(note["kind"] == kind for note in account.notes):
+        data, _ = text_buffer(batch["text"])
+        content = data[begins[0] : stops[0]].tobytes().decode()
+        sample = mask(content.strip()[:SAMPLE_CHARS])
+        id = batch["id"][int(texts[0])].as_py()
+        account.notes.append({"kind": kind, "id": id, "text": sample})
 
 
 def _write_index(
-    draft: Draft, work: Sequence[Sorting], sketches: Sequence[Path], rule: Rule, cut_lines: bool
+    draft: Draft, work: Sequence[Sorting], sketches: Sequence[Path], rule: Rule, cut_text: bool
 ) -> None:
     """The sketches of what stays, one file for the text files of a block."""
     at_once = workers(draft, [w.block for w in work])
-    if cut_lines:  # other texts than those that were sketched
+    if cut_text:  # other texts than those that were sketched
         kept = [block_of(sorted(draft.path.glob(f"text-{n:05d}-*"))) for n in range(len(work))]
         paths = phase(draft, "index", partial(sketch_block, rule.sketched), kept, at_once)
     else:

@@ -16,6 +16,7 @@ Kinds = npt.NDArray[np.uint8]
 LowerCase = npt.NDArray[np.uint32]
 SEED = np.uint64(0xCBF29CE484222325)
 FACTOR = np.uint64(0x9E3779B97F4A7C15)
+OTHER_FACTOR = np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 @kernel

@@ -2,6 +2,9 @@
 
 import random
 
+from tasks.data.dedup import DedupSettings
+
+SETTINGS = DedupSettings(lines=True, passage_words=20)
 PARCEL_BYTES = 10_000  # many parcels of few documents
 WORDS = [f"word{i}" for i in range(500)]
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.data.deduplication.lines import cut, split_lines
+from tasks.data.deduplication.lines import Lines
 from tasks.data.deduplication.minhash import Family, band_keys, shingle_sets, signatures
 from tasks.data.deduplication.normal import digests, normalise
+from tasks.data.deduplication.spans import cut
 from tasks.data.kernels.buffers import text_buffer
 from tasks.data.kernels.characters import kinds, lower_case
 from tasks.data.kernels.words import hash_words
@@ -135,9 +136,8 @@ def test_signatures_agree_as_often_as_the_sets_do(shared):
 
 
 def test_lines_are_equal_up_to_white_space_and_counted_in_words():
-    lines = split_lines(
-        array(["one two  three\n x\n", "  one two three", "four\u00a0five six!\n"]), 3
-    )
+    lines = Lines(3)(array(["one two  three\n x\n", "  one two three", "four\u00a0five six!\n"]), 7)
+    assert lines.places.tolist() == [7, 8, 9]
     assert lines.texts.tolist() == [0, 1, 2]
     assert lines.low[0] == lines.low[1] != lines.low[2]
     assert lines.high[0] == lines.high[1] != lines.high[2]
@@ -145,10 +145,10 @@ def test_lines_are_equal_up_to_white_space_and_counted_in_words():
 
 def test_lines_are_cut_with_their_end():
     texts = array(["keep\none two three\nkeep too", "one two three", "x\n\nno no no\n"])
-    lines = split_lines(texts, 3)
+    lines = Lines(3)(texts, 0)
     drop = np.array([True, True, False])
-    assert cut(texts, lines, drop).to_pylist() == ["keep\nkeep too", "", "x\n\nno no no\n"]
-    assert cut(texts.slice(1), split_lines(texts.slice(1), 3), drop[1:]).to_pylist() == [
+    assert cut(texts, lines.where(drop)).to_pylist() == ["keep\nkeep too", "", "x\n\nno no no\n"]
+    assert cut(texts.slice(1), Lines(3)(texts.slice(1), 1).where(drop[1:])).to_pylist() == [
         "",
         "x\n\nno no no\n",
     ]
