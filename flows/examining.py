@@ -7,7 +7,6 @@ Results are artifacts, found again by what they were made from: a run that finds
 seconds, and one that was killed goes on where it was.
 """
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from cluster.store import Store
 from tasks.reporting.leaderboard import entries, render
 from tasks.scoring.examine import Examinee, examine, examinees, shown
 
-log = logging.getLogger("headrace.exam")
 PAGE = "leaderboard.html"
 
 

@@ -1,7 +1,6 @@
 """A tuned model's answers to held-out instructions, and their overlap with the references."""
 
 import json
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 METRICS = ("bleu", "chrf", "meteor", "rouge1", "rouge2", "rougeL")
 BATCH = 16
-log = logging.getLogger("headrace.answers")
 
 
 class AnswerSettings(Settings):

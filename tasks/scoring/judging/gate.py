@@ -67,7 +67,7 @@ class Gate:
 def retry_after(headers: Mapping[str, str]) -> float:
     """Seconds a `Retry-After` header asks for, given as a number or a date; 0 without one."""
     value = headers.get("retry-after", "").strip()
-    if value.isdigit():
+    if value.isdecimal():
         return float(value)
     try:
         return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())

@@ -74,14 +74,17 @@ class BertScore:
         encoder = f"{weights.parent.name}@{file_hash(weights)[:12]}"
         base = f"{self.baseline.name}@{file_hash(self.baseline)[:12]}" if self.baseline else "no"
         choices = f"layer:{self.encoder.layer}|idf:{self.idf}|baseline:{base}"
-        return f"bertscore|{encoder}|{choices}|headrace:2"
+        return f"bertscore|{encoder}|{choices}|headrace:3"
 
 
 def match(encoder: TextEncoder, pairs: Sequence[tuple[str, str]], idf: bool = False) -> Tensor:
-    """Precision, recall and F of each pair (prediction, reference), `[pairs, 3]`."""
+    """Precision, recall and F of each pair (prediction, reference), `[pairs, 3]`. With `idf`, a
+    reference that several pairs have counts as often.
+    """
     weights = None
     if idf:
-        weights = inverse_frequencies(list(encoder.embed([b for _, b in pairs]).values()))
+        known = encoder.embed([b for _, b in pairs])
+        weights = inverse_frequencies([known[b] for _, b in pairs])
     found = []
     for first in range(0, len(pairs), CHUNK):
         chunk = pairs[first : first + CHUNK]

@@ -333,6 +333,7 @@ def test_retry_after_is_a_number_or_a_date() -> None:
     assert retry_after({"retry-after": "7"}) == 7
     assert retry_after({}) == 0
     assert retry_after({"retry-after": "soon"}) == 0
+    assert retry_after({"retry-after": "\u00b2"}) == 0
     assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
     assert retry_after({"retry-after": "Wed, 21 Oct 2150 07:28:00 GMT"}) > 1e9
 

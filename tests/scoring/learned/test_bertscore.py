@@ -84,7 +84,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_the_arithmetic_is_that_of_bert_score(bert: Any, layer: int, idf: bool) -> None:
     """Cosines of the layer's states, the best match of each word, weighted: section 3."""
     network, tokenizer, folder = bert
-    pairs = [("a b c", "a b d e"), ("f", "g h a a"), ("a c e g h b", "b")]
+    pairs = [("a b c", "a b d e"), ("f", "g h a a"), ("a c e g h b", "b"), ("h c", "b")]
 
     def states(text: str) -> tuple[list[int], torch.Tensor]:
         ids = tokenizer.encode(text).ids
@@ -95,7 +95,7 @@ def test_the_arithmetic_is_that_of_bert_score(bert: Any, layer: int, idf: bool) 
     seen = [set(tokenizer.encode(reference).ids) for _, reference in pairs]
 
     def weights(ids: list[int]) -> torch.Tensor:
-        rare = [math.log(4 / (1 + sum(i in text for text in seen))) for i in ids]
+        rare = [math.log(5 / (1 + sum(i in text for text in seen))) for i in ids]
         real = [
             float(i not in (1, 2)) * (w if idf else 1.0) for i, w in zip(ids, rare, strict=True)
         ]
