@@ -21,7 +21,7 @@ def drawn(facts: Mapping[str, Any], curves: Mapping[str, Sequence[Row]]) -> list
     runs = [run for run in facts["runs"] if run["status"] == "finished"]
     if len(runs) < 2:
         return []
-    lines, law = facts.get("curves") or {}, facts["fit"]
+    lines = facts.get("curves") or {}
     plots = [
         ("Loss by compute, with the law's frontier", _by_compute(runs, lines, facts)),
         ("Loss by training tokens, a line per size", _by_data(runs, lines)),
@@ -31,9 +31,9 @@ def drawn(facts: Mapping[str, Any], curves: Mapping[str, Sequence[Row]]) -> list
         plots.append(("Compute-optimal size and tokens", _frontier(runs, lines)))
     if "residuals" in facts:
         plots.append(("Measured over fitted loss", _residuals(facts["residuals"])))
-    shown = {name: rows for name, rows in curves.items() if len(rows) >= 10}
-    if len(shown) > 2:
-        plots.append(("Training curves, normalised", _collapse(shown, law.get("E") or 0.0)))
+        collapsed = _collapsed(facts, curves)
+        if len(collapsed) > 3:
+            plots.append(("Training curves, collapsed", _collapse(collapsed, facts["suspects"])))
     return [{"title": title, "svg": svg(draw, title, SIZE)} for title, draw in plots]
 
 
@@ -106,17 +106,31 @@ def _residuals(rows: Sequence[Row]) -> Draw:
     return draw
 
 
-def _collapse(curves: Mapping[str, Sequence[Row]], floor: float) -> Draw:
+def _collapsed(facts: Mapping[str, Any], curves: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
     from tasks.scaling.doubt import collapse
 
-    found = collapse({name: list(map(dict, rows)) for name, rows in curves.items()}, floor)
-    share = found.pop("share")
+    residuals = {row["name"]: row["residual"] for row in facts["residuals"]}
+    ends = {
+        run["name"]: (run["loss"], run["loss"] * math.exp(-residuals[run["name"]]))
+        for run in facts["runs"]
+        if run["name"] in residuals
+    }
+    rows = {name: list(map(dict, curve)) for name, curve in curves.items()}
+    return collapse(rows, ends, facts["fit"].get("E") or 0.0)
 
+
+def _collapse(found: Mapping[str, Any], suspects: Sequence[str]) -> Draw:
     def draw(axes: Axes) -> None:
-        for index, values in enumerate(found.values()):
-            axes.plot(share, values, color=_shade(index, len(found)), linewidth=0.9)
+        names = [name for name in found if name != "share"]
+        for index, name in enumerate(names):
+            bad = name in suspects
+            colour, label = (WARM, name) if bad else (_shade(index, len(names)), None)
+            axes.plot(found["share"], found[name], color=colour, linewidth=0.9, label=label)
+        axes.axhline(1, color=FAINT, linewidth=1)
+        if suspects:
+            axes.legend(fontsize=7.5)
         axes.set_xlabel("share of the steps")
-        axes.set_ylabel("loss above E, over that at the end")
+        axes.set_ylabel("loss above E, over the law's at the end")
 
     return draw
 

@@ -87,24 +87,30 @@ def sensitivity(columns: Columns, form: str, at: Columns | None) -> Table:
     return rows
 
 
-def collapse(curves: dict[str, list[dict[str, float]]], floor: float) -> dict[str, np.ndarray]:
-    """Training curves on common axes (Qiu et al. 2025): share of the steps, and loss
-    above `floor` over that at the end. Curves of equally well trained models lie on one another.
+def collapse(
+    curves: dict[str, list[dict[str, float]]], ends: dict[str, tuple[float, float]], floor: float
+) -> dict[str, np.ndarray]:
+    """Training curves on common axes (Qiu et al. 2025): share of the steps, and loss above `floor`
+    over what the law says of the end. Curves of equally well trained runs lie on one another and
+    end at 1; a run that ends above was trained worse, which `suspects` puts to the test.
 
-    `curves` have rows with `step` and `loss`; the result has [COLLAPSE_POINTS] values per name, on
-    `share`.
+    `curves` have rows with `step` and `loss`, `ends` the measured and the fitted loss of the same
+    names; the result has [COLLAPSE_POINTS] values per name, on `share`. A curve is shifted to end
+    at the measured, held-out loss. Over its own end instead of the law's, a run at five times the
+    learning rate, 7 % worse, was found to lie as near to the others as a good one.
     """
     share = np.linspace(COLLAPSE_FROM, 1.0, COLLAPSE_POINTS)
     found = {"share": share}
     for name, rows in curves.items():
-        if len(rows) < 10:
+        if len(rows) < 10 or name not in ends:
             continue
         step, loss = (np.array([row[key] for row in rows], dtype=float) for key in ("step", "loss"))
         width = max(1, len(loss) // 20)
         smooth = np.convolve(loss, np.ones(width) / width, mode="valid")
         middle = step[width // 2 : width // 2 + len(smooth)] / step[-1]
-        over = np.maximum(np.interp(share, middle, smooth) - floor, 1e-9)
-        found[name] = over / over[-1]
+        measured, fitted = ends[name]
+        over = np.interp(share, middle, smooth) - smooth[-1] + measured - floor
+        found[name] = over / max(fitted - floor, 1e-9)
     return found
 
 

@@ -8,6 +8,7 @@ import pytest
 from cluster.artifact import Artifact
 from cluster.stage import build
 from cluster.store import Spec, Store
+from tasks.scaling.doubt import collapse
 from tasks.scaling.fit import fit_file
 from tasks.scaling.forecast import FitSettings, fit, forecast
 from tasks.scaling.laws import LAWS
@@ -122,6 +123,24 @@ def test_a_badly_trained_run_is_named_and_what_decides_the_fit_is_listed(store):
     )
     for name in ("residuals.csv", "sensitivity.csv", "curve_flops.csv"):
         assert law.file(name).read_text().count("\n") > 5
+
+
+def test_the_curve_of_a_badly_trained_run_ends_above_those_that_collapse():
+    share = np.linspace(0.01, 1, 100)
+    curves, ends = {}, {}
+    for tokens in (1e5, 4e5, 1.6e6):
+        loss = 1.7 + 60 / (share * tokens) ** 0.36
+        rows = [{"step": n + 1.0, "loss": value - 0.1} for n, value in enumerate(loss)]  # seen text
+        for name, bad in ((f"d{tokens:g}", 1.0), (f"d{tokens:g} bad", 1.02)):
+            curves[name] = rows
+            ends[name] = (loss[-1] * bad, loss[-1])
+    found = collapse(curves | {"short": rows[:5]}, ends, 1.7)
+    assert set(found) == {"share", *ends}
+    for name, (measured, fitted) in ends.items():
+        assert found[name][-1] == pytest.approx((measured - 1.7) / (fitted - 1.7), rel=1e-6)
+        assert (found[name][-1] > 1.05) == name.endswith("bad")
+    good = np.array([found[name] for name in ends if not name.endswith("bad")])
+    assert np.ptp(good, axis=0).max() < 1e-6  # of one law they lie on one another
 
 
 def test_six_runs_are_reported_with_doubt(store):
