@@ -227,7 +227,7 @@ class EndpointJudge:
                     self._dropped |= {"logprobs"} if status == 200 else set()
         except TimeoutError:
             return Unscored("timeout", f"no whole reply within {seconds:.1f} s"), 0.0
-        except (httpx.TransportError, aiohttp.ClientError) as error:
+        except (httpx.RequestError, aiohttp.ClientError) as error:
             return Unscored("connection", f"{type(error).__name__}: {error}"), 0.0
         if status == 400 and named & set(sent):
             self._dropped |= named
@@ -316,17 +316,24 @@ def _envelope(content: bytes) -> dict[str, Any] | Unscored:
         body = json.loads(content)
         choice = body["choices"][0]
         text = choice["message"].get("content") or choice["message"].get("refusal") or ""
-        kept = {"content": text, "finish_reason": choice.get("finish_reason") or "stop"}
+        reason = choice.get("finish_reason") or "stop"
         listed = (choice.get("logprobs") or {}).get("content") or []
         tokens = [
-            [t["token"], [[a["token"], a["logprob"]] for a in t.get("top_logprobs") or [t]]]
+            [str(t["token"]), [[str(a["token"]), float(a["logprob"])] for a in _alternatives(t)]]
             for t in listed
         ]
         usage = body.get("usage") or {}
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        text = None
+    if not isinstance(text, str):
         start = content[:60].decode(errors="replace")
         return Unscored("not_json", f"not a chat completion: {start!r}")
-    return {**kept, "tokens": tokens, "usage": usage}
+    return {"content": text, "finish_reason": reason, "tokens": tokens, "usage": usage}
+
+
+def _alternatives(token: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those of a token, the token itself where none are listed."""
+    return token.get("top_logprobs") or [token]
 
 
 def _usage(reply: dict[str, Any]) -> dict[str, int]:

@@ -61,6 +61,15 @@ def test_log_probabilities_make_a_distribution(
     assert verdict.mass == pytest.approx(0.8)
 
 
+def test_log_probabilities_that_are_no_numbers_are_no_reply(
+    endpoint: Any, tmp_path: Path, completion: Callable[..., Any]
+) -> None:
+    listed = {"content": [{"token": "4", "logprob": "likely"}]}
+    endpoint.script = lambda body, call: completion("4", logprobs=None if call else listed)
+    assert ask(endpoint, tmp_path) == Distribution(certain("4"), "single")
+    assert len(endpoint.bodies) == 2
+
+
 def test_samples_where_there_are_no_log_probabilities(
     endpoint: Any, tmp_path: Path, completion: Callable[..., Any]
 ) -> None:
@@ -140,6 +149,9 @@ def test_a_reason_is_kept_behind_its_rating(
         (200, {}, b"", "not_json", 3),
         (200, {}, b'{"error": "overloaded"}', "not_json", 3),
         (200, {}, b'{"choices": []}', "not_json", 3),
+        (200, {}, b'{"choices": [{"message": {"content": ["4"]}}]}', "not_json", 3),
+        (200, {}, b"[" * 100_000, "not_json", 3),
+        (200, {"Content-Encoding": "gzip"}, b"this is no gzip", "connection", 3),
         (200, {}, b"x" * (1 << 21), "too_large", 1),
     ],
 )
