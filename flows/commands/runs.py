@@ -106,15 +106,22 @@ def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
         state = pipeline(recipe, goal, list(rebuild), return_state=True)
     for record in reversed(records(home())):
         if record.flow_run_id == str(state.state_details.flow_run_id):
-            return record.model_dump(mode="json", by_alias=True)
+            # One that crashed between stages has no failed stage to tell of.
+            crash = {"status": "failed", "error": _ending(state)}
+            found = record.model_dump(mode="json", by_alias=True)
+            return found | (crash if record.status == "crashed" else {})
     state.result()  # a run that ended before it had a record raises its own error
-    raise StageFailed(f"the flow run ended in state {state.name}: {state.message}")
+    raise StageFailed(_ending(state))
+
+
+def _ending(state: Any) -> str:
+    return f"the flow run ended in state {state.name}: {state.message}"
 
 
 def _result(record: dict[str, Any], goal: str) -> dict[str, Any]:
     """The JSON object of a run."""
     keys = ("id", "status", "seconds", "stages", "metrics", "report", "urls")
-    result = {key: record[key] for key in keys}
+    result = {key: record[key] for key in (*keys, "error") if key in record}
     if goal == "sweep" and record["status"] == "completed":
         result |= _sweep_result(record)
     return result
@@ -152,6 +159,8 @@ def _raise_failure(record: dict[str, Any]) -> None:
     if failed:
         error = BadInput if failed[0]["bad_input"] else StageFailed
         raise error(f"{failed[0]['name']}: {failed[0]['error']}")
+    if "error" in record:
+        raise StageFailed(record["error"])
 
 
 def plan(

@@ -4,10 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from cluster import services
+from cluster.errors import StageFailed
+from cluster.runs import RunRecord
 from cluster.settings import Settings
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
@@ -116,6 +121,28 @@ def test_a_failing_command_still_prints_one_object(tmp_path: Path) -> None:
     assert result.returncode == 2
     reply = json.loads(result.stdout)
     assert reply["status"] == "failed" and "quickstart" in reply["error"]
+
+
+def test_a_run_that_crashes_between_its_stages_has_failed(
+    fresh_home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from flows import pipeline, progress
+    from flows.commands.runs import carry_out
+
+    record = RunRecord.start({"name": "smoke"}, "data")
+    crashed = {"flow_run_id": "of it", "status": "crashed"}
+    record.model_copy(update=crashed).save(fresh_home)
+    state = SimpleNamespace(
+        name="Crashed", message="gone", state_details=SimpleNamespace(flow_run_id="of it")
+    )
+    monkeypatch.setattr(services, "up", lambda: None)
+    monkeypatch.setattr(progress, "watch", lambda *_: nullcontext())
+    monkeypatch.setattr(pipeline, "pipeline", lambda *_, **__: state)
+    with pytest.raises(StageFailed, match="in state Crashed: gone"):
+        carry_out("data", "smoke", None, None, as_json=True)
+    reply = json.loads(capfd.readouterr().out)
+    assert (reply["status"], reply["stages"]) == ("failed", [])
+    assert reply["error"] == "the flow run ended in state Crashed: gone"
 
 
 def test_plan_states_reasons_and_numbers_without_training(tmp_path: Path) -> None:
