@@ -19,6 +19,7 @@ STAGES += [
     "instruct",
     "answers",
     "judge",
+    "exam",
     "trunk",
     "sweep",
     "fit",
@@ -40,9 +41,21 @@ def states(run: dict[str, Any]) -> dict[str, str]:
     return {stage["name"]: stage["state"] for stage in run["stages"]}
 
 
+EXAM = "name: modules\nkind: choice\nrows: rows.jsonl\n"
+ROWS = [{"question": f"import {n}", "choices": [f"{n}.path", "zebra"], "answer": 0} for n in "ab"]
+
+
 @pytest.fixture(scope="module")
-def first_run(shared_home: Path) -> dict[str, Any]:
-    return headrace("run", "smoke")
+def exam(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exam")
+    (folder / "modules.yaml").write_text(EXAM)
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return folder / "modules.yaml"
+
+
+@pytest.fixture(scope="module")
+def first_run(shared_home: Path, exam: Path) -> dict[str, Any]:
+    return headrace("run", "smoke", "--set", f"evaluate.exams=[{exam}]")
 
 
 def test_the_first_run_builds_every_stage(first_run: dict[str, Any]) -> None:
@@ -101,8 +114,25 @@ def test_prefect_shows_the_stages_and_mlflow_the_nested_runs(first_run: dict[str
     assert f"/runs/{parent.info.run_id}?" in first_run["urls"]["mlflow"]
 
 
-def test_a_second_run_finds_everything_cached(first_run: dict[str, Any]) -> None:
-    again = headrace("run", "smoke")
+def test_an_exam_of_the_recipe_is_shown_everywhere(first_run: dict[str, Any], exam: Path) -> None:
+    accuracy = first_run["metrics"]["exam/modules.accuracy"]
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{os.environ['HEADRACE_HOME']}/mlflow/mlflow.db")
+    run = client.get_run(first_run["urls"]["mlflow"].split("/runs/")[1].split("?")[0])
+    assert run.data.metrics["exam/modules.accuracy"] == accuracy
+    assert '"exam/modules.json"' in run.data.tags["mlflow.loggedArtifacts"]
+    model = next(s["artifact"] for s in first_run["stages"] if s["name"] == "instruct")
+    sat = headrace("exam", model, str(exam))
+    assert (sat["accuracy"], sat["cached"]) == (accuracy, True)
+    board = headrace("leaderboard")
+    (entry,) = [e for e in board["entries"] if (e["task"], e["main"]) == ("modules", True)]
+    assert (entry["model"], entry["value"]) == (f"instruct/{Path(model).name}", accuracy)
+    assert Path(model).name in Path(board["page"]).read_text()
+
+
+def test_a_second_run_finds_everything_cached(first_run: dict[str, Any], exam: Path) -> None:
+    again = headrace("run", "smoke", "--set", f"evaluate.exams=[{exam}]")
     assert set(states(again).values()) == {"cached"}
     assert again["metrics"] == first_run["metrics"]
     assert again["seconds"] < 15
