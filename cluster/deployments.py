@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.environment import worker_variables
@@ -26,7 +27,8 @@ def deploy(
     """Create or replace a deployment and see to it that a worker runs it.
 
     `entrypoint` is the flow's module path (`flows.pipeline.pipeline`); its runs are processes with
-    this Python and this home. The schedule is `cron` or an `interval` in seconds.
+    this Python and this home, in this folder, to which paths are relative. The schedule is `cron`
+    or an `interval` in seconds.
     Returns `deployment` (flow name/name) and `next_run` (ISO time, UTC).
     """
     up()
@@ -54,7 +56,7 @@ def _deployment(
         interval=interval,
         parameters=parameters,
         work_pool_name=WORK_POOL,
-        job_variables={"env": _job_variables()},
+        job_variables={"env": _job_variables(), "working_dir": str(Path.cwd())},
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
 
@@ -68,8 +70,6 @@ def _job_variables() -> dict[str, str]:
 
 def _import_paths() -> list[str]:
     """Where this process finds Headrace when it is not installed, and what the user has set."""
-    from pathlib import Path
-
     own = str(Path(__file__).parents[1])
     return [own, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 

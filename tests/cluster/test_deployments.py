@@ -45,7 +45,7 @@ def test_a_scheduled_run_is_carried_out_by_the_worker(toy: ModuleType, shared_ho
         toy.scheduled_flow, entrypoint=entrypoint, name="toy", interval=8, parameters=marked
     )
     assert soon["deployment"] == "toy-scheduled/toy"
-    assert wait_for(shared_home / "scheduled-mark") == sys.executable
+    assert wait_for(shared_home / "scheduled-mark") == f"{sys.executable} in {Path.cwd()}"
     worker = services.alive("worker")
     nightly = deploy(
         toy.scheduled_flow, entrypoint=entrypoint, name="toy", cron="0 3 * * *", parameters=marked

@@ -62,9 +62,9 @@ def killed_worker_flow(marker: Path) -> str:
 
 @flow(name="toy-scheduled")
 def scheduled_flow(mark: str) -> None:
-    """Leave a file that says which Python ran it."""
+    """Leave a file that says which Python ran it, and where."""
     log.info("scheduled")
-    (Path(os.environ["HEADRACE_HOME"]) / mark).write_text(sys.executable)
+    (Path(os.environ["HEADRACE_HOME"]) / mark).write_text(f"{sys.executable} in {Path.cwd()}")
 
 
 @flow
