@@ -19,7 +19,7 @@ import time
 def hungry(text):
     if "much" in text:
         held = []
-        for _ in range(100):
+        for _ in range(150):
             held.append(bytearray(b"x") * (32 << 20))
             time.sleep(0.01)
 """

@@ -11,11 +11,11 @@ import pytest
 
 from tasks.data.reading import intake
 
-ROOM = 400 << 20
+ROOM = 1 << 30  # for Ray itself, and what else this machine does meanwhile
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_a_task_that_outgrows_the_memory_ends_with_a_message(
     store, read_path, tmp_path, monkeypatch
 ):
