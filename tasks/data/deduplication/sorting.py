@@ -1,6 +1,7 @@
 """The rows of a block sorted out: duplicates set aside, repeated text cut from what stays."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -105,6 +106,7 @@ def rows_of(blocks: Sequence[Block]) -> int:
 
 
 def _sort(work: Sorting, rows: Sorter) -> None:
+    work = deepcopy(work)  # what it loads goes with it, not with the list of all work
     reasons = work.reasons
     for first, batch in work.block.batches():
         verdicts = [reasons.get(number) for number in range(first, first + batch.num_rows)]

@@ -10,6 +10,7 @@ spans two different ones have the same with probability 10^-19.
 """
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -139,7 +140,7 @@ SPANS = pa.schema(
 
 def _hash_block(ranges: int, work: tuple[Block, Offsets, Finder]) -> pa.Table:
     """The different spans of a block with the first place of each; a chunk per range."""
-    block, removed, find = work
+    block, removed, find = deepcopy(work)  # what it loads goes with it, not with the list
     parts = [(np.zeros(0, np.uint64), np.zeros(0, np.uint64), np.zeros(0, np.int64))]
     for first, batch in block.batches(["text"]):
         spans = find(batch["text"], first)
