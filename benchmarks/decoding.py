@@ -4,7 +4,9 @@
 
 Both load the same model folder, a LLaMA shape with random fp32 weights, read prompts of 16 tokens
 and write the same number of tokens, as many rows at once as the batch says; the tokens must be
-equal. The two take turns in one process. Figures are CPU milliseconds a step, medians over rounds.
+equal. Headrace does so twice, with its step as it is and compiled. All take turns in one process.
+Figures are CPU milliseconds a step, medians over rounds, compiling left out; in brackets, how many
+times as long transformers takes.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -31,21 +34,24 @@ Decoder = Callable[[], list[list[int]]]
 
 
 def main() -> None:
-    """Print the time of each side and how many times faster Headrace is."""
+    """Print the time of each side."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tokens", type=int, default=128, help="written by each row")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--shape", choices=SHAPES, help="only this one")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print("shape batch  headrace  transformers   ratio")
+    print("shape batch      headrace      compiled  transformers")
     for name in [options.shape] if options.shape else SHAPES:
         with tempfile.TemporaryDirectory() as folder:
             hub.save(folder, random_network(SHAPES[name]))
             for batch in (1, 8):
-                sides = both(folder, batch, options.tokens)
-                ours, theirs = (1000 * s / options.tokens for s in measure(sides, options.rounds))
-                print(f"{name:5} {batch:5} {ours:9.2f} {theirs:13.2f} {theirs / ours:7.2f}")
+                decoders = sides(folder, batch, options.tokens)
+                *ours, theirs = (
+                    1000 * s / options.tokens for s in measure(decoders, options.rounds)
+                )
+                told = "".join(f"{one:7.2f} ({theirs / one:.2f})" for one in ours)
+                print(f"{name:5} {batch:5}{told} {theirs:13.2f}")
 
 
 def random_network(config: ModelConfig) -> Transformer:
@@ -58,15 +64,16 @@ def random_network(config: ModelConfig) -> Transformer:
     return network
 
 
-def both(folder: str, batch: int, tokens: int) -> tuple[Decoder, Decoder]:
-    """What each side does: continue the same prompts."""
+def sides(folder: str, batch: int, tokens: int) -> list[Decoder]:
+    """What each side does: continue the same prompts; transformers is the last."""
     ours = hub.load(folder)
     theirs = AutoModelForCausalLM.from_pretrained(folder).eval()
     generator = torch.Generator().manual_seed(batch)
     prompts = torch.randint(SHAPES["3M"].vocab_size, (batch, PROMPT), generator=generator)
 
-    def headrace() -> list[list[int]]:
-        return [row.ids for row in generate(ours, prompts.tolist(), Ending(tokens))]
+    def headrace(compiled: bool) -> list[list[int]]:
+        rows = generate(ours, prompts.tolist(), Ending(tokens), compiled=compiled)
+        return [row.ids for row in rows]
 
     def transformers() -> list[list[int]]:
         written = theirs.generate(
@@ -80,18 +87,18 @@ def both(folder: str, batch: int, tokens: int) -> tuple[Decoder, Decoder]:
         )
         return written[:, PROMPT:].tolist()
 
-    return headrace, transformers
+    return [partial(headrace, False), partial(headrace, True), transformers]
 
 
-def measure(sides: tuple[Decoder, Decoder], rounds: int) -> list[float]:
-    """Median CPU seconds of each side; the first round, uncounted, compares what they write."""
-    first, second = (side() for side in sides)
-    assert first == second, "the two sides write different tokens"
-    seconds: list[list[float]] = [[], []]
+def measure(decoders: list[Decoder], rounds: int) -> list[float]:
+    """Median CPU seconds of each; what comes before, uncounted, compiles and compares the texts."""
+    first, *others = (decode() for decode in [*decoders, *decoders])
+    assert all(other == first for other in others), "the sides write different tokens"
+    seconds: list[list[float]] = [[] for _ in decoders]
     for _ in range(rounds):
-        for side, times in zip(sides, seconds, strict=True):
+        for decode, times in zip(decoders, seconds, strict=True):
             started = time.process_time()
-            side()
+            decode()
             times.append(time.process_time() - started)
     return [statistics.median(times) for times in seconds]
 

@@ -8,8 +8,10 @@ their last bits: kernels add up in another order for another number of rows).
 Letters: B rows, T positions, V vocabulary.
 """
 
+import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,9 +28,10 @@ log = logging.getLogger("headrace.generation")
 class Reader:
     """A network in evaluation mode, and what it has read; `room` tokens are to follow.
 
-    A prompt too long for the context loses its beginning, with a warning. Raises `ValueError` for
-    an empty prompt, when `room` leaves none for a prompt, for an encoder, and for an
-    encoder-decoder without `start_ids`.
+    A prompt too long for the context loses its beginning, with a warning. `compiled` fuses what
+    `read` does between its matrix products: that takes half a minute the first time, and again for
+    another network or number of rows. Raises `ValueError` for an empty prompt, when `room` leaves
+    none for a prompt, for an encoder, and for an encoder-decoder without `start_ids`.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class Reader:
         prompts: Sequence[Sequence[int]],
         room: int,
         start_ids: Sequence[int] = (),
+        compiled: bool = False,
     ) -> None:
         _check(network, prompts, room, start_ids)
         context = network.config.context
@@ -52,6 +56,7 @@ class Reader:
         self.cache = Cache(network.config, max(map(len, self.prompts)) + room)
         self.next_B1: Tensor | None = None
         """The next position of every row; None where all rows are as long as the cache."""
+        self._step = _compiled_logits() if compiled else _logits
 
     def read_prompts(self) -> Tensor:
         """Logits `[B, V]` after each prompt's last token."""
@@ -60,19 +65,24 @@ class Reader:
         if documents_BT is not None:
             positions_BT = (documents_BT.cumsum(1) - 1).clamp(min=0)
             self.next_B1 = positions_BT[:, -1:] + 1
-        return self.network.logits(self._run(tokens_BT, documents_BT, positions_BT)[:, -1])
+        how = documents_BT, positions_BT, self.cache
+        return self.network.logits(_hidden(self.network, tokens_BT, self.memory, *how)[:, -1])
 
     def read(self, tokens_B: Tensor) -> Tensor:
         """Logits `[B, V]` after one more token a row."""
-        return self.read_many(tokens_B[:, None])[:, 0]
+        return self._read(self._step, tokens_B[:, None])[:, 0]
 
     def read_many(self, tokens_BT: Tensor) -> Tensor:
         """Logits `[B, T, V]` after each of the next tokens of every row."""
+        return self._read(_logits, tokens_BT)
+
+    def _read(self, step: Callable[..., Tensor], tokens_BT: Tensor) -> Tensor:
         positions_BT = None
         if self.next_B1 is not None:
             positions_BT = self.next_B1 + torch.arange(tokens_BT.shape[1], device=self.device)
             self.next_B1 = positions_BT[:, -1:] + 1
-        return self.network.logits(self._run(tokens_BT.to(self.device), None, positions_BT))
+        how = None, positions_BT, self.cache
+        return step(self.network, tokens_BT.to(self.device), self.memory, *how)
 
     def select(self, rows: Sequence[int]) -> None:
         """Go on with these rows, in this order; a row named twice is copied."""
@@ -83,14 +93,23 @@ class Reader:
         if self.memory is not None:
             self.memory = self.memory.select(chosen)
 
-    def _run(
-        self, tokens_BT: Tensor, documents_BT: Tensor | None, positions_BT: Tensor | None
-    ) -> Tensor:
-        how = documents_BT, positions_BT, self.cache
-        if isinstance(self.network, EncoderDecoder):
-            assert self.memory is not None
-            return self.network.decode(tokens_BT, self.memory, *how)
-        return self.network(tokens_BT, *how)
+
+def _hidden(network: Network, tokens_BT: Tensor, memory: Memory | None, *how: Any) -> Tensor:
+    """Hidden states `[B, T, D]`; `how` is documents, positions and the cache."""
+    if isinstance(network, EncoderDecoder):
+        assert memory is not None
+        return network.decode(tokens_BT, memory, *how)
+    return network(tokens_BT, *how)
+
+
+def _logits(network: Network, tokens_BT: Tensor, memory: Memory | None, *how: Any) -> Tensor:
+    return network.logits(_hidden(network, tokens_BT, memory, *how))
+
+
+@functools.cache
+def _compiled_logits() -> Callable[..., Tensor]:
+    """One for all: it keeps what it has compiled for each of so many networks and row counts."""
+    return torch.compile(_logits, recompile_limit=64)  # type: ignore[call-overload]
 
 
 def _padded(

@@ -23,6 +23,7 @@ def generate(
     seeds: Sequence[int] | None = None,
     likeliest: int = 0,
     start_ids: Sequence[int] = (),
+    compiled: bool = False,
 ) -> list[Continuation]:
     """What follows each prompt, `samples` times over; the arguments are those of `stream`."""
     rows: list[list[Token]] = [[] for _ in range(samples * len(prompts))]
@@ -35,6 +36,7 @@ def generate(
         seeds=seeds,
         likeliest=likeliest,
         start_ids=start_ids,
+        compiled=compiled,
     )
     for tokens in steps:
         for row, token in zip(rows, tokens, strict=True):
@@ -54,17 +56,20 @@ def stream(
     seeds: Sequence[int] | None = None,
     likeliest: int = 0,
     start_ids: Sequence[int] = (),
+    compiled: bool = False,
 ) -> Iterator[list[Token | None]]:
     """The next token of every row, step by step; None for a row that has ended.
 
     Rows are the prompts, each `samples` times in a row. Row i is drawn with `seeds[i]` (default: i)
     and does not depend on its company. Each token comes with the step's `likeliest` ones. The
     decoder of an encoder-decoder begins with `start_ids`. A prompt that leaves no room in the
-    network's context loses its beginning, with a warning. Raises `ValueError` as `Reader` does.
+    network's context loses its beginning, with a warning. `compiled` is for long or many texts: the
+    first takes half a minute more, all others three quarters of the time or less on a CPU. Raises
+    `ValueError` as `Reader` does.
     """
     count = samples * len(prompts)
     uniform_BT = uniforms(range(count) if seeds is None else seeds, ending.max_tokens)
-    reader = Reader(network, prompts, ending.max_tokens, start_ids)
+    reader = Reader(network, prompts, ending.max_tokens, start_ids, compiled)
     logits_BV = reader.read_prompts().repeat_interleave(samples, 0)
     if samples > 1:
         reader.select([row // samples for row in range(count)])
@@ -75,7 +80,8 @@ def stream(
         going = rows.going()
         if not going or step == ending.max_tokens - 1:
             return
-        if 2 * len(going) <= len(chosen_B):  # rows that ended are read along until half have
+        # Rows that ended are read along until half have, or to the end by a step compiled for all.
+        if 2 * len(going) <= len(chosen_B) and not compiled:
             reader.select(going)
             rows.keep(going)
             chosen_B, uniform_BT = chosen_B[going], uniform_BT[going]

@@ -130,6 +130,20 @@ def test_greedy_text_is_that_of_full_recomputation(config):
             written.append(token.id)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name == "window" else pytest.mark.slow) for name in KINDS],
+)
+def test_a_compiled_step_writes_the_same(name):
+    network, ending = made(replace(KINDS[name], depth=1)), Ending(6, stop_ids=frozenset({3, 5}))
+    eager = generate(network, PROMPTS, ending, start_ids=START)
+    for row, same in zip(
+        eager, generate(network, PROMPTS, ending, start_ids=START, compiled=True), strict=True
+    ):
+        assert row.ids == same.ids
+        assert row.log_prob == pytest.approx(same.log_prob, abs=1e-5)
+
+
 @pytest.mark.parametrize("name", ["t5", "bart", "latent", "window"])
 def test_every_decoding_works_for_every_family(name):
     network = made(KINDS[name])
