@@ -224,20 +224,13 @@ class Trainer:
         """One optimizer step: its row, and what the ranks together ask for after it."""
         started = time.monotonic()
         pieces, weights, tokens = self.take(step, batches)
-        data_seconds = time.monotonic() - started
+        taken = time.monotonic()
         seed_dropout(self.job.seed, step, self.world)
-        loss, penalty = self.backward(pieces, weights)
-        due = started - self.saved_at > self.job.checkpoint_seconds
-        written = self.writing is not None and self.writing.written
-        flags = (self.stop.is_set(), due and self.world.leads, written)
-        sums = self.world.sum([loss, penalty, tokens, *map(float, flags)])
-        loss, penalty = (total / self.world.size for total in sums[:2])
-        tokens, counts = sums[2] / self.sequence, sums[3:]
+        loss, penalty, tokens, asked = self.agree(
+            *self.backward(pieces, weights), tokens, due=self.due(started)
+        )
         self.watch(step, loss)
-        clock = self.job.batches.clock
-        rate = factor(clock(step), clock(self.job.steps), self.job.optimizer)
-        updating = time.monotonic()
-        scale = self.scale.told()
+        rate, scale, updating = self.rate(step), self.scale.told(), time.monotonic()
         if self.writing and self.lends:
             self.writing.wait_read()
         norm = self.update(step, loss, rate)
@@ -250,12 +243,32 @@ class Trainer:
             "grad_norm": norm,
             "tokens": self.tokens,
             **self.speed(tokens, ended - started),
-            "data_seconds": round(data_seconds, 6),
+            "data_seconds": round(taken - started, 6),
             "update_seconds": round(ended - updating, 6),
             **({"z_loss": penalty} if penalty else {}),
             **scale,
         }
-        return row, Asked(counts[0] > 0, counts[1] > 0, counts[2] == self.world.size)
+        return row, asked
+
+    def agree(
+        self, loss: float, penalty: float, tokens: float, due: bool
+    ) -> tuple[float, float, float, "Asked"]:
+        """Of all ranks together: mean loss and z-loss, tokens, and what they ask for."""
+        written = self.writing is not None and self.writing.written
+        flags = (self.stop.is_set(), due and self.world.leads, written)
+        sums = self.world.sum([loss, penalty, tokens, *map(float, flags)])
+        size, (stop, save, done) = self.world.size, sums[3:]
+        asked = Asked(stop > 0, save > 0, done == size)
+        return sums[0] / size, sums[1] / size, sums[2] / self.sequence, asked
+
+    def due(self, now: float) -> bool:
+        """Whether it is time for a checkpoint."""
+        return now - self.saved_at > self.job.checkpoint_seconds
+
+    def rate(self, step: int) -> float:
+        """The share of the peak learning rate that a step takes."""
+        clock = self.job.batches.clock
+        return factor(clock(step), clock(self.job.steps), self.job.optimizer)
 
     def speed(self, tokens: float, seconds: float) -> dict[str, float]:
         """How fast a step was, on how much memory of this rank's device."""
