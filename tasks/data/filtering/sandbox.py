@@ -16,7 +16,8 @@ SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 def main() -> None:
     """Import the filter's source, say so, and answer until the pipe is closed."""
     # Ray kills a worker when memory runs out: what the filter holds has to go with it.
-    ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     pipe = Connection(int(sys.argv[1]))
     path, name, source = pipe.recv()
     sys.stdout = sys.stderr
