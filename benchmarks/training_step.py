@@ -7,7 +7,7 @@ the same weights on the same batches of 8 with AdamW and clipping, both compiled
 turns. Figures are CPU microseconds a token, the best round of each, compilation and the first steps
 left out; the loop's include its batches, metrics file and checks. Losses must agree to 1e-3. On a
 CPU without bfloat16 arithmetic a bf16 step of 8 samples takes minutes on both sides; there give
-`--samples 1 --warmup 1 --steps 2 --rounds 1`.
+`--samples 1 --warmup 5 --steps 5 --rounds 1`.
 """
 
 import argparse
