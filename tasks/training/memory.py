@@ -60,9 +60,16 @@ def device_bytes(
         weights=weights,
         gradients=gradients,
         optimizer=optimizer,
-        buffers=4 * min(count, BUCKET) if stage or workers > 1 else 0,
+        buffers=4 * min(count, BUCKET) * _copies(stage, workers),
         activations=_activations(config, settings, placement),
     )
+
+
+def _copies(stage: int, workers: int) -> int:
+    """Of a bucket of gradients: the bucket, and from ZeRO 2 on what each worker is sent of it."""
+    if workers == 1:
+        return int(stage > 0)
+    return 2 if stage > 1 else 1
 
 
 def check_memory(config: ModelConfig, settings: PretrainSettings, placement: Placement) -> None:

@@ -23,8 +23,8 @@ SETTINGS = PretrainSettings(context=256, batch_tokens=512)
         (3, 1, 36),
         (0, 4, 20),
         (1, 4, 16),
-        (2, 4, 13),
-        (3, 4, 15),
+        (2, 4, 17),
+        (3, 4, 19),
     ],
 )
 def test_bytes_of_a_parameter(stage: int, workers: int, each: int) -> None:
