@@ -125,7 +125,8 @@ def test_an_unexpected_error_is_raised_once_and_names_its_file(folder, store, wo
     with pytest.raises(KeyError, match="column") as caught:  # a second try would meet its own file
         blocks.map_text(text, draft, partial(_fail, tried))
     assert 1 <= len(list(tried.glob("in/*"))) <= at_once + 1
-    assert f"while working on {text.files('text-*.parquet')[0]}" in caught.value.__notes__
+    notes = {f"while working on {file}" for file in text.files("text-*.parquet")}
+    assert len(notes.intersection(caught.value.__notes__)) == 1  # of two, either may be first
 
 
 @pytest.mark.parametrize("finished", (0, 3, FILES - 1))
