@@ -15,6 +15,8 @@ from typing import Any
 
 from cluster import mlflow_sender
 
+RETRY_SECONDS = 1.0
+
 
 def main(journals: Path, database: str, away: Path) -> None:
     from mlflow.server.constants import ARTIFACT_ROOT_ENV_VAR, BACKEND_STORE_URI_ENV_VAR
@@ -32,7 +34,7 @@ def main(journals: Path, database: str, away: Path) -> None:
 
     server = make_server("127.0.0.1", 0, with_outages, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    mlflow_sender.RETRY_SECONDS = 1.0
+    mlflow_sender.RETRY_SECONDS = RETRY_SECONDS
     mlflow_sender.Sender(journals, f"http://127.0.0.1:{server.port}", journals).run()
 
 
