@@ -31,6 +31,14 @@ def trained_parameter_count(config: ModelConfig) -> int:
     return sum(part.params for part in parts(config))
 
 
+def held_parameter_count(config: ModelConfig, team: int) -> int:
+    """Those of the built network that each of so many processes holds, when they have it together
+    (tensor parallelism, `model.tensor`).
+    """
+    divided = sum(part.layers * part.divided for part in parts(config))
+    return trained_parameter_count(config) - divided + divided // team
+
+
 def non_embedding_parameter_count(config: ModelConfig) -> int:
     """The N of Kaplan et al. 2020 (section 1.3): no token or position embeddings, no head."""
     return sum(part.params for part in parts(config) if part.role == "body")
@@ -98,14 +106,17 @@ def training_bytes(
     )
 
 
-def activation_bytes(config: ModelConfig, tokens: int, precision: Precision = "fp32") -> int:
+def activation_bytes(
+    config: ModelConfig, tokens: int, precision: Precision = "fp32", team: int = 1
+) -> int:
     """Estimate of what the backward pass keeps of `tokens` tokens, without recomputation.
 
     Counted per token and layer, in numbers: the input and output of every norm, queries, keys,
     values and their mix before and after rotation, and the feed-forward layer's projections with
-    their product. Fused attention keeps no scores and the chunked loss no logits.
+    their product. Fused attention keeps no scores and the chunked loss no logits. Of a `team` with
+    one network, what one process keeps.
     """
-    layers = sum(part.layers * part.kept for part in parts(config))
+    layers = sum(part.layers * part.kept // (team if part.divided else 1) for part in parts(config))
     return tokens * (layers + 3 * config.width) * (4 if precision == "fp32" else 2)
 
 

@@ -36,6 +36,8 @@ class Part:
     kept: int = 0
     """Numbers a token leaves for the backward pass: an estimate, without recomputation, where
     fused attention keeps no scores."""
+    divided: int = 0
+    """Parameters that tensor parallelism divides (`model.tensor`), and with them what is kept."""
 
     @property
     def params(self) -> int:
@@ -136,6 +138,7 @@ def _attention(config: ModelConfig, name: str, layers: int, span: float) -> Part
         vectors=vectors,
         pairs=2 * queries * span,
         kept=3 * (queries + keys),
+        divided=config.width * (qkv + queries) + (qkv if config.bias != "none" else 0),
     )
 
 
@@ -167,6 +170,7 @@ def _feedforward(config: ModelConfig, name: str, layers: int) -> Part:
         weights=config.width * (inner + config.ffn_width),
         vectors=inner + config.width if config.bias == "all" else 0,
         kept=2 * inner,
+        divided=config.width * (inner + config.ffn_width) + inner * (config.bias == "all"),
     )
 
 

@@ -12,6 +12,7 @@ from model.flops import (
     active_parameter_count,
     approximate_parameter_count,
     flops_per_token,
+    held_parameter_count,
     non_embedding_parameter_count,
     parameter_count,
     trained_parameter_count,
@@ -19,6 +20,7 @@ from model.flops import (
 )
 from model.parts import parts
 from model.presets import preset
+from model.tensor import Team, divide
 
 SMALL = from_depth(3, vocab_size=128, context=40, width=48, heads=4)
 ENCODER = from_depth(3, vocab_size=128, context=40, width=48, heads=4, family="encoder")
@@ -59,6 +61,15 @@ def test_the_count_is_that_of_the_built_module(config):
     with torch.device("meta"):
         network = build(config)
     assert trained_parameter_count(config) == sum(p.numel() for p in network.parameters())
+
+
+@pytest.mark.parametrize("name", ["encoder", "encoder-decoder-biased"])
+def test_what_a_process_of_two_holds_is_counted(name):
+    with torch.device("meta"):
+        network = build(VARIANTS[name])
+    divide(network, Team(rank=1, size=2))
+    held = held_parameter_count(VARIANTS[name], 2)
+    assert held == sum(p.numel() for p in network.parameters()) < trained_parameter_count(BOTH)
 
 
 @every_variant
