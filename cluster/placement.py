@@ -14,6 +14,9 @@ class Placement(Settings):
     sequence_workers: int = Field(
         1, ge=1, description="of the workers, those that share each row's positions (Ulysses)"
     )
+    tensor_workers: int = Field(
+        1, ge=1, description="of the workers, those that have each network together (Megatron-LM)"
+    )
     least_workers: int | None = Field(
         None,
         ge=1,
@@ -59,15 +62,32 @@ class Placement(Settings):
 
     @model_validator(mode="after")
     def _workers_that_fit_together(self) -> "Placement":
-        if self.workers % self.sequence_workers:
-            raise ValueError(
-                f"sequence_workers is {self.sequence_workers}, which does not divide the "
-                f"{self.workers} workers"
-            )
+        for name in ("sequence_workers", "tensor_workers"):
+            if self.workers % getattr(self, name):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}, which does not divide the "
+                    f"{self.workers} workers"
+                )
         if self.least_workers and self.least_workers > self.workers:
             raise ValueError(f"least_workers is {self.least_workers}, workers only {self.workers}")
         if self.least_workers and self.sequence_workers > 1:
             raise ValueError("least_workers: workers that share rows cannot become fewer")
+        return self
+
+    @model_validator(mode="after")
+    def _whole_networks(self) -> "Placement":
+        rules = (
+            (self.sequence_workers == 1, "sequence_workers", "1, as workers share either"),
+            (self.least_workers is None, "least_workers", "null, as no part can be missing"),
+            (self.zero_stage < 3, "zero_stage", "0, 1 or 2"),
+            (not self.compile, "compile", "false"),
+        )
+        for holds, name, allowed in rules:
+            if self.tensor_workers > 1 and not holds:
+                raise ValueError(
+                    f"tensor_workers is {self.tensor_workers}, and {name} is "
+                    f"{getattr(self, name)}: it must be {allowed}; or set tensor_workers to 1"
+                )
         return self
 
     @property

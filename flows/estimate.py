@@ -13,6 +13,7 @@ from flows.mixing import planned_sources
 from flows.recipe import Recipe
 from flows.sweep_estimate import sweep_estimate
 from model.flops import flops_per_token, parameter_count
+from tasks.training.division import check_division
 from tasks.training.memory import check_memory, device_bytes
 from tasks.training.sharing import check_sharing
 
@@ -32,6 +33,7 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
     config = recipe.model.config(recipe.tokenizer.vocab_size, settings.context)
     check_memory(config, settings, place)
     check_sharing(config, settings, place.sequence_workers)
+    check_division(config, settings, place.tensor_workers)
     sources, doubts = planned_sources(dag, recipe)
     past = _past(dag)
     swept = sweep_estimate(recipe, dag) if recipe.sweep else None

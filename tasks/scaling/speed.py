@@ -55,7 +55,9 @@ def _measure(member: MemberSettings, vocab_size: int, placement: Placement) -> S
     from tasks.training.telemetry import read_rows
 
     training = member.training
-    alone = placement.model_copy(update={"workers": 1, "sequence_workers": 1, "profile_steps": 0})
+    alone = placement.model_copy(
+        update={"workers": 1, "sequence_workers": 1, "tensor_workers": 1, "profile_steps": 0}
+    )
     with tempfile.TemporaryDirectory() as folder:
         config = member.model.config(vocab_size, training.context)
         job = TrainJob(

@@ -1,6 +1,6 @@
 """The DeepSpeed engine of a program: its network arranged for a placement, with its optimizer.
 
-engine, peaks = start_engine(job, program, placement, world.size, job.share(world.size, samples))
+engine, peaks = start_engine(job, program, placement, division, job.share(workers, samples))
 """
 
 from typing import Any
@@ -13,24 +13,30 @@ from cluster.deepspeed_import import load_deepspeed
 from cluster.placement import Placement
 from model.blocks import Block
 from model.transformer import Stack
+from tasks.training.division import Division
 from tasks.training.job import Program, TrainJob
 from tasks.training.optimizers import make_optimizer
 
 
 def start_engine(
-    job: TrainJob, program: Program, placement: Placement, workers: int, share: tuple[int, int]
+    job: TrainJob,
+    program: Program,
+    placement: Placement,
+    division: Division,
+    share: tuple[int, int],
 ) -> tuple[Any, list[float]]:
     """The engine, and the peak learning rate of each parameter group. `share` is the samples of a
     micro-batch, and micro-batches a step, of each of the workers.
     """
     deepspeed = load_deepspeed("cuda" if placement.gpus else "cpu")
+    deepspeed.utils.groups.mpu = division.groups  # it keeps those of an engine before
     arrange(program.module, placement)
     groups = program.groups or _groups(program.module, job.optimizer.weight_decay)
     optimizer = make_optimizer(groups, job.optimizer)
     peaks = [group["lr"] for group in optimizer.param_groups]
     micro_batch, accumulation = share
     config = deepspeed_config(
-        workers=workers,
+        workers=division.data_size,
         micro_batch=micro_batch,
         accumulation=accumulation,
         precision=job.precision,
@@ -38,8 +44,10 @@ def start_engine(
         offload=placement.offload,
         clip=job.optimizer.clip,
     )
-    engine, *_ = deepspeed.initialize(model=program.module, optimizer=optimizer, config=config)
-    if workers == 1 and not placement.zero_stage:
+    engine, *_ = deepspeed.initialize(
+        model=program.module, optimizer=optimizer, config=config, mpu=division.groups
+    )
+    if division.data_size == 1 and not placement.zero_stage:
         engine.enable_backward_allreduce = False  # it copies all gradients, to sum them with none
     if job.precision == "fp16":
         _without_scaler(engine)
@@ -64,6 +72,21 @@ def unscale(engine: Any, scale: float) -> None:
     if scale != 1:
         found = [p.grad for p in engine.module.parameters() if p.grad is not None]
         torch._foreach_mul_(found, 1 / scale)
+
+
+def clip(engine: Any, division: Division, most: float) -> float:
+    """Scale gradients down to a norm of at most so much, in ZeRO 0; the norm they had."""
+    parameters = list(engine.parameters())
+    if not division.splits:
+        return nn.utils.clip_grad_norm_(parameters, most).item()
+    divided, whole = (
+        [p.grad for p in parameters if p.grad is not None and hasattr(p, "model_parallel") == own]
+        for own in (True, False)
+    )
+    squares = [nn.utils.get_total_norm(gradients).square() for gradients in (divided, whole)]
+    norm = (division.team.sum(squares[0]) + squares[1]).sqrt()
+    nn.utils.clip_grads_with_norm_(parameters, most, norm)
+    return norm.item()
 
 
 def discard(engine: Any) -> None:

@@ -28,7 +28,8 @@ from cluster.world import World, join
 from model.objectives.rows import IGNORED
 from tasks.training import checkpoint, state
 from tasks.training.device import memory_bytes, peak_flops
-from tasks.training.engine import accumulate, backward, discard, start_engine, unscale
+from tasks.training.division import divided
+from tasks.training.engine import accumulate, backward, clip, discard, start_engine, unscale
 from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS, Batch, Diverged, Preempted, TrainJob
 from tasks.training.loss_scale import LossScale
 from tasks.training.prefetch import Prefetcher
@@ -71,7 +72,7 @@ def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:
     trainer = Trainer(job, placement, world, found)
     try:
         trainer.run()
-        state.write_weights(trainer.engine, job.scratch / WEIGHTS, world.leads)
+        state.write_weights(trainer.engine, trainer.division, job.scratch / WEIGHTS, world.leads)
         world.broadcast(None)
     except Spike as spike:
         trainer.commit()
@@ -126,25 +127,28 @@ class Trainer:
         self.job, self.world = job, world
         torch.default_generator.manual_seed(job.seed)
         self.program = job.build()
-        self.identity = _identity(job, self.program.module)
+        self.identity = _identity(job, placement, self.program.module)
         size = 12 * sum(p.numel() for p in self.program.module.parameters())  # with two moments
         _agreed(world, lambda: checkpoint.check_space(job.scratch / CHECKPOINTS, size))
         self.done, self.tokens = 0, 0
         if found:
             found.check_job(self.identity)
             self.done, self.tokens = found.step, found.tokens
-            state.load_weights(self.program.module, checkpoint.reader(found))
             log.info("going on from %s", found.path)
-        self.sequence = placement.sequence_workers
-        if self.sequence > 1:
-            share_rows_of(self.program.module, world, self.sequence)
-        share = job.share(world.size // self.sequence, job.batch_samples)
-        self.engine, self.peaks = start_engine(job, self.program, placement, world.size, share)
+        self.together = placement.sequence_workers * placement.tensor_workers
+        if placement.sequence_workers > 1:
+            share_rows_of(self.program.module, world, placement.sequence_workers)
+        self.division = divided(self.program.module, world, placement.tensor_workers)
+        read = self.division.reader(checkpoint.reader(found)) if found else None
+        if read:
+            state.load_weights(self.program.module, read)
+        share = job.share(world.size // self.together, job.batch_samples)
+        self.engine, self.peaks = start_engine(job, self.program, placement, self.division, share)
         history = world.broadcast(_history(job, self.done) if world.leads else None)
         self.skipped, losses, self.scale = history
-        if found:
+        if read:
             made = self.done - self.scale.skipped
-            state.load_moments(self.engine, checkpoint.reader(found), made)
+            state.load_moments(self.engine, read, made)
         self.hang_seconds, self.traced_steps = placement.hang_seconds, placement.profile_steps
         self.stop = threading.Event()
         self.saved_at = time.monotonic()
@@ -192,8 +196,8 @@ class Trainer:
     def fetch(self, step: int) -> tuple[list[dict[str, Tensor]], list[int], int]:
         """This rank's micro-batches of a step, the targets of each, and their tokens."""
         batches, number = self.job.batches, batch_of(step, self.skipped)
-        micro, count = self.job.share(self.world.size // self.sequence, batches.size(number))
-        local, place = micro * count, self.world.rank // self.sequence
+        micro, count = self.job.share(self.world.size // self.together, batches.size(number))
+        local, place = micro * count, self.world.rank // self.together
         batch = self.program.batch(batches.before(number) + place * local, local)
         tensors = {key: torch.from_numpy(array) for key, array in batch.items()}
         pieces = [
@@ -225,7 +229,7 @@ class Trainer:
         started = time.monotonic()
         pieces, weights, tokens = self.take(step, batches)
         taken = time.monotonic()
-        seed_dropout(self.job.seed, step, self.world)
+        seed_dropout(self.job.seed, step, self.world, self.division.data_rank)
         loss, penalty, tokens, asked = self.agree(
             *self.backward(pieces, weights), tokens, due=self.due(started)
         )
@@ -259,7 +263,7 @@ class Trainer:
         sums = self.world.sum([loss, penalty, tokens, *map(float, flags)])
         size, (stop, save, done) = self.world.size, sums[3:]
         asked = Asked(stop > 0, save > 0, done == size)
-        return sums[0] / size, sums[1] / size, sums[2] / self.sequence, asked
+        return sums[0] / size, sums[1] / size, sums[2] / self.together, asked
 
     def due(self, now: float) -> bool:
         """Whether it is time for a checkpoint."""
@@ -312,11 +316,11 @@ class Trainer:
         Loss and norm are the same on every rank, so all of them raise Spike or none does. The
         norm is known before the step in ZeRO 0; ZeRO 1-3 skip the step by themselves.
         """
-        clip, norm = self.job.optimizer.clip, math.nan
+        norm = math.nan
         sharded = self.engine.zero_optimization_stage() > 0
         if not sharded:
             unscale(self.engine, self.scale.value)
-            norm = nn.utils.clip_grad_norm_(self.engine.parameters(), clip or math.inf).item()
+            norm = clip(self.engine, self.division, self.job.optimizer.clip or math.inf)
         if math.isfinite(loss) and (sharded or math.isfinite(norm)):
             for group, peak in zip(self.engine.optimizer.param_groups, self.peaks, strict=True):
                 group["lr"] = peak * rate
@@ -334,13 +338,13 @@ class Trainer:
     def save(self) -> None:
         """Begin a checkpoint, after the one that is being written."""
         self.commit()
-        state.check_alike(self.engine, self.world, self.done)
+        state.check_alike(self.engine, self.world, self.division, self.done)
         if self.world.leads:
             self.metrics.sync()
         self.writing = checkpoint.Writing(
             self.job.scratch / CHECKPOINTS,
             self.world,
-            state.share(self.engine, self.world.rank, self.world.size),
+            state.share(self.engine, self.division),
             step=self.done,
             tokens=self.tokens,
             job=self.identity,
@@ -386,8 +390,9 @@ def _agreed(world: World, find: Callable[[], Any]) -> Any:
     return found
 
 
-def _identity(job: TrainJob, module: nn.Module) -> dict[str, Any]:
+def _identity(job: TrainJob, placement: Placement, module: nn.Module) -> dict[str, Any]:
     """What must not change between a checkpoint and its continuation."""
+    teams = placement.tensor_workers
     return {
         "steps": job.steps,
         "batch_samples": job.batch_samples,
@@ -395,6 +400,7 @@ def _identity(job: TrainJob, module: nn.Module) -> dict[str, Any]:
         "precision": job.precision,
         "seed": job.seed,
         "data": job.data,
+        **({"tensor_workers": teams} if teams > 1 else {}),
         **job.optimizer.model_dump(mode="json"),
         **{f"shape of {name}": shape for name, shape in state.describe(module).items()},
     }

@@ -12,7 +12,7 @@ from cluster.errors import BadInput
 from cluster.machine import gpu_memory, main_memory
 from cluster.placement import Placement
 from model.config import ModelConfig
-from model.flops import activation_bytes, trained_parameter_count
+from model.flops import activation_bytes, held_parameter_count
 from tasks.training.settings import OptimizerName, PretrainSettings
 
 MOMENTS: dict[OptimizerName, int] = {"sgd": 0, "momentum": 1, "adagrad": 1, "rmsprop": 1, "muon": 2}
@@ -44,8 +44,8 @@ def device_bytes(
     config: ModelConfig, settings: PretrainSettings, placement: Placement
 ) -> DeviceBytes:
     """What one worker's device holds at its peak; with `offload`, what a GPU is left with."""
-    stage, workers = placement.zero_stage, placement.workers
-    count = trained_parameter_count(config)
+    stage, workers = placement.zero_stage, placement.workers // placement.tensor_workers
+    count = held_parameter_count(config, placement.tensor_workers)
     whole, share = 4 * count, -(-4 * count // workers)
     moments = MOMENTS.get(settings.optimizer.name, 2)
     optimizer = (1 + moments) * share if stage else moments * whole  # sharded: a copy of weights
@@ -93,10 +93,11 @@ def check_memory(config: ModelConfig, settings: PretrainSettings, placement: Pla
 
 
 def _activations(config: ModelConfig, settings: PretrainSettings, placement: Placement) -> int:
-    tokens = settings.batch_tokens // placement.workers
+    team = placement.tensor_workers
+    tokens = settings.batch_tokens * team // placement.workers
     if settings.micro_batch_tokens:
         tokens = min(tokens, settings.micro_batch_tokens // placement.sequence_workers)
-    kept = activation_bytes(config, tokens, settings.precision)
+    kept = activation_bytes(config, tokens, settings.precision, team)
     if not placement.recompute:
         return kept
     layers = config.depth + (config.encoder_depth or 0)

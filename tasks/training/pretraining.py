@@ -30,6 +30,7 @@ from tasks.tokens.loader import Arrangement, Loader
 from tasks.tokens.mixture import Mixture
 from tasks.tokens.repetition import repetition, repetition_warnings, segments
 from tasks.tokens.steps import Steps
+from tasks.training.division import check_division
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.launch import launch, load_trained
 from tasks.training.memory import check_memory
@@ -60,12 +61,13 @@ def train_network(
     the draft. `keep_state` leaves the last step's checkpoint in the scratch folder.
 
     Objectives other than causal need the `vocabulary`. Raises BadInput for a shape that cannot be
-    built or will not fit into memory, a context longer than the split, and a batch that the workers
-    cannot share.
+    built or will not fit into memory, a context longer than the split, and a batch or a network
+    that the workers cannot share.
     """
     config = model.config(vocab_size, settings.context)
     check_memory(config, settings, draft.placement)
     check_sharing(config, settings, draft.placement.sequence_workers)
+    check_division(config, settings, draft.placement.tensor_workers)
     arranged = None
     if packing:
         arranged = Arrangement(packing.path, mixture, settings.batches)

@@ -36,9 +36,9 @@ def terminated(event: threading.Event) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def seed_dropout(seed: int, step: int, world: World) -> None:
-    """Make dropout a function of seed, step and rank."""
-    value = int(np.random.SeedSequence([seed, step, world.rank]).generate_state(1)[0])
+def seed_dropout(seed: int, step: int, world: World, place: int) -> None:
+    """Make dropout a function of seed, step and a place among the workers."""
+    value = int(np.random.SeedSequence([seed, step, place]).generate_state(1)[0])
     torch.default_generator.manual_seed(value)
     if world.device.type == "cuda":
         torch.cuda.manual_seed(value)

@@ -7,6 +7,9 @@
 In ZeRO 0 every rank has all of it, and the ranks take turns in writing a tensor. ZeRO 1-3 keep
 slices of flattened groups; there each rank writes its own, named by the place of their first number
 in the tensor. So a checkpoint taken by two workers in ZeRO 3 can be continued by one in ZeRO 0.
+Where a network is divided (`tasks.training.division`) each part of a tensor has a name of its own,
+
+    model.<parameter>[0/2]@0
 """
 
 import os
@@ -18,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from cluster.world import World
+from tasks.training.division import Division
 
 _AS_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 Read = Callable[[str], Tensor]
@@ -27,7 +31,7 @@ class WeightsDiffer(RuntimeError):
     """The ranks no longer hold the same weights."""
 
 
-def share(engine: Any, rank: int, size: int) -> dict[str, Tensor]:
+def share(engine: Any, division: Division) -> dict[str, Tensor]:
     """This rank's part of the state, as flat tensors on the CPU. What is there already is not
     copied: it stays as it is until the next update.
     """
@@ -36,38 +40,40 @@ def share(engine: Any, rank: int, size: int) -> dict[str, Tensor]:
     moments = {name: keys for name, _, keys in _moments(engine, stage)}
     found = {}
     for index, (name, tensor) in enumerate(_named_tensors(engine.module)):
-        for key in (None, *moments.get(name, ())):
-            start, held = _held(engine, tensor, key, mine=index % size == rank)
+        mine = index % division.data_size == division.data_rank
+        for key in (None, *moments.get(name, ())) if division.keeps(name) else ():
+            start, held = _held(engine, tensor, key, mine=mine)
             if held.numel():
-                found[f"{key or 'model'}.{name}@{start}"] = held.detach().flatten().to("cpu")
+                called = f"{division.name(key or 'model', name)}@{start}"
+                found[called] = held.detach().flatten().to("cpu")
     return found
 
 
-def check_alike(engine: Any, world: World, step: int) -> None:
-    """Raise WeightsDiffer on all ranks when one of them holds other weights than rank 0: a bit of
-    its memory has flipped. In ZeRO 3 no two ranks hold the same.
+def check_alike(engine: Any, world: World, division: Division, step: int) -> None:
+    """Raise WeightsDiffer on all ranks when one of them holds other weights than the first that
+    should hold the same: a bit of its memory has flipped. In ZeRO 3 no two ranks hold the same.
     """
     if world.size == 1 or engine.zero_optimization_stage() == 3:
         return
     names, tensors = zip(*engine.module.named_parameters(), strict=True)
     sums = torch.stack([t.detach().view(_AS_INTEGERS[t.element_size()]).sum() for t in tensors])
-    first, *others = world.gather(sums.tolist())
-    for rank, found in enumerate(others, 1):
-        if found != first:
-            name = next(n for n, a, b in zip(names, first, found, strict=True) if a != b)
+    everywhere = world.gather(sums.tolist())
+    for rank, found in enumerate(everywhere):
+        firsts = [everywhere[division.first(name, rank)] for name in names]
+        if different := [n for i, n in enumerate(names) if found[i] != firsts[i][i]]:
             raise WeightsDiffer(
-                f"after step {step} the weights of the ranks differ: {name} of rank {rank}; they "
-                "are not saved. Run the same command again to go on from the newest checkpoint; "
-                "if this comes again, that machine's memory is faulty"
+                f"after step {step} the weights of the ranks differ: {different[0]} of rank "
+                f"{rank}; they are not saved. Run the same command again to go on from the newest "
+                "checkpoint; if this comes again, that machine's memory is faulty"
             )
 
 
-def write_weights(engine: Any, path: Path, leads: bool) -> None:
+def write_weights(engine: Any, division: Division, path: Path, leads: bool) -> None:
     """Write all fp32 weights to one file on the leading rank. All ranks must call this together."""
     from safetensors.torch import save_file
 
     kept = {}
-    for name, tensor in named_weights(engine):
+    for name, tensor in named_weights(engine, division):
         if leads:
             kept[name] = _owned(tensor)
     if leads:
@@ -98,14 +104,14 @@ def load_moments(engine: Any, read: Read, step: int) -> None:
             _set_moment(engine, parameter, key, read(f"{key}.{name}"))
 
 
-def named_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
-    """Every weight by name; in ZeRO 3 each is gathered from all ranks while it is held."""
+def named_weights(engine: Any, division: Division) -> Iterator[tuple[str, Tensor]]:
+    """Every weight by name, whole; in ZeRO 3 each is gathered from all ranks while it is held."""
     from deepspeed.runtime.zero import GatheredParameters
 
     sharded = engine.zero_optimization_stage() == 3
     for name, tensor in _named_tensors(engine.module):
         with GatheredParameters([tensor], enabled=sharded and isinstance(tensor, nn.Parameter)):
-            yield f"model.{name}", tensor
+            yield f"model.{name}", division.whole(name, tensor)
 
 
 def describe(module: nn.Module) -> dict[str, list[int]]:

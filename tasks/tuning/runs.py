@@ -30,12 +30,14 @@ def tuning_job(
     seed: int,
     draft: Draft,
 ) -> TrainJob:
-    """The job of a tuning stage. Raises BadInput where workers are to share rows."""
-    if draft.placement.sequence_workers > 1:
-        raise BadInput(
-            f"placement.sequence_workers is {draft.placement.sequence_workers}: only pretraining "
-            "on the objective causal shares rows; set it to 1"
-        )
+    """The job of a tuning stage. Raises BadInput where workers are to share rows or a network."""
+    kinds = {
+        "sequence_workers": "on the objective causal shares rows",
+        "tensor_workers": "divides networks",
+    }
+    for name, kind in kinds.items():
+        if (workers := getattr(draft.placement, name)) > 1:
+            raise BadInput(f"placement.{name} is {workers}: only pretraining {kind}; set it to 1")
     return TrainJob(
         build=build,
         steps=steps,

@@ -161,7 +161,9 @@ def test_a_checkpoint_holds_what_was_when_it_was_asked_for(
     with Prefetcher(trainer.fetch, 1, 2) as batches:
         trainer.step(1, batches)
         trainer.done = 1
-        expected = {key: t.clone() for key, t in state.share(trainer.engine, 0, 1).items()}
+        expected = {
+            key: t.clone() for key, t in state.share(trainer.engine, trainer.division).items()
+        }
         trainer.save()
         asked.set()
         trainer.step(2, batches)

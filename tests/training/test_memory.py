@@ -33,6 +33,16 @@ def test_bytes_of_a_parameter(stage: int, workers: int, each: int) -> None:
     assert without == pytest.approx(each * trained_parameter_count(CONFIG), rel=1e-6)
 
 
+def test_workers_that_have_a_network_together_hold_parts_of_it() -> None:
+    whole = device_bytes(CONFIG, SETTINGS, Placement())
+    part = device_bytes(CONFIG, SETTINGS, Placement(workers=2, tensor_workers=2))
+    kept = 8192 * 2 * CONFIG.width  # embedding and head
+    blocks = trained_parameter_count(CONFIG) - kept
+    assert part.weights == pytest.approx(4 * (kept + blocks / 2), rel=1e-3)
+    assert part.gradients == part.weights
+    assert whole.activations / 2 < part.activations < whole.activations
+
+
 def test_an_optimizer_without_state_and_recomputed_layers_hold_less() -> None:
     plain = device_bytes(CONFIG, SETTINGS, Placement())
     less = SETTINGS.model_copy(update={"optimizer": OptimizerSettings(name="sgd")})

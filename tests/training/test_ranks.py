@@ -7,11 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from cluster.errors import BadInput
 from cluster.placement import Placement
-from tasks.training.job import CHECKPOINTS
+from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS
 from tasks.training.launch import launch
-from tests.training.two_ranks import STEPS, network_job, shared_job, uneven_job
+from tests.training.two_ranks import (
+    STEPS,
+    divided_job,
+    dropping_job,
+    network_job,
+    shared_job,
+    uneven_job,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,16 +36,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     launch(network_job(path / "alone"), Placement())
     launch(uneven_job(path / "uneven-alone"), Placement())
     launch(shared_job(path / "unshared"), Placement())
+    launch(divided_job(path / "undivided"), Placement())
     return path
 
 
-def row(folder: Path) -> Any:
-    return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
 
 
 def losses(folder: Path) -> list[float]:
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line)["loss"] for line in lines]
+    return [row["loss"] for row in rows(folder)]
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
@@ -53,8 +63,42 @@ def test_two_ranks_that_share_each_row_have_the_losses_of_one(
     alone, shared = losses(folder / "unshared"), losses(folder / f"shared-{zero_stage}")
     assert shared == pytest.approx(alone, rel=1e-5)
     assert alone[-1] < 0.8 * alone[0]
-    tokens = [row(folder / name)["tokens"] for name in ("unshared", f"shared-{zero_stage}")]
+    tokens = [rows(folder / name)[-1]["tokens"] for name in ("unshared", f"shared-{zero_stage}")]
     assert tokens == [STEPS * 8 * 8] * 2
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2])
+def test_two_ranks_that_have_a_network_together_train_it_as_one(
+    folder: Path, zero_stage: int
+) -> None:
+    """Losses and gradient norms, of which most are clipped, and in the end the whole weights."""
+    alone, together = rows(folder / "undivided"), rows(folder / f"divided-{zero_stage}")
+    for key in ("loss", "grad_norm", "tokens"):
+        told = [row[key] for row in together]
+        assert told == pytest.approx([row[key] for row in alone], rel=1e-5)
+    assert sum(row["grad_norm"] > 1 for row in alone) > STEPS / 3
+    assert alone[-1]["loss"] < 0.8 * alone[0]["loss"]
+    whole, joined = (
+        load_file(folder / name / WEIGHTS) for name in ("undivided", f"divided-{zero_stage}")
+    )
+    assert whole.keys() == joined.keys()
+    for name, weight in whole.items():
+        torch.testing.assert_close(joined[name], weight, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("zero_stage", [0, 2])
+def test_a_network_of_two_ranks_goes_on_from_a_checkpoint_with_the_same_bits(
+    folder: Path, zero_stage: int
+) -> None:
+    through, stopped = folder / f"through-{zero_stage}", folder / f"stopped-{zero_stage}"
+    assert losses(stopped) == losses(through)
+    assert (stopped / WEIGHTS).read_bytes() == (through / WEIGHTS).read_bytes()
+
+
+def test_a_checkpoint_of_two_ranks_with_one_network_is_not_for_one(folder: Path) -> None:
+    told = r"another training .*tensor_workers 2 -> None.*; go back to its settings"
+    with pytest.raises(BadInput, match=told):
+        launch(dropping_job(folder / "stopped-0"), Placement())
 
 
 def test_ranks_with_more_targets_count_for_more(folder: Path) -> None:
@@ -75,6 +119,12 @@ def test_a_flipped_bit_is_found_before_it_is_saved(folder: Path) -> None:
     assert told[0].startswith("WeightsDiffer: after step 7 the weights of the ranks differ: ")
     newest = max(path.name for path in (folder / "flip" / CHECKPOINTS).glob("step-*"))
     assert newest == "step-00000006"
+
+
+def test_a_flipped_bit_of_what_ranks_with_one_network_both_have_is_found(folder: Path) -> None:
+    told = [(folder / f"parted-{rank}.txt").read_text() for rank in (0, 1)]
+    assert told[0] == told[1]
+    assert told[0].startswith("WeightsDiffer: after step 7 the weights of the ranks differ: ")
 
 
 @pytest.mark.parametrize(

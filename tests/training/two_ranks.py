@@ -3,6 +3,7 @@
 python -m tests.training.two_ranks FOLDER RANK
 """
 
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch.distributed as dist
 
 from cluster.errors import BadInput
 from cluster.placement import Placement
-from tasks.training.job import Program, TrainJob
+from tasks.training.job import CHECKPOINTS, Program, TrainJob
 from tasks.training.loop import train
 from tasks.training.settings import OptimizerSettings
 from tests.training import toy
@@ -30,10 +31,17 @@ def main(folder: Path, rank: int) -> None:
     for stage in (0, 3):
         together = Placement(workers=2, sequence_workers=2, zero_stage=stage)
         train(shared_job(folder / f"shared-{stage}"), together)
+    for stage in range(3):
+        team = Placement(workers=2, tensor_workers=2, zero_stage=stage)
+        train(divided_job(folder / f"divided-{stage}"), team)
     train(uneven_job(folder / "uneven"), Placement(workers=2, zero_stage=1))
+    stop_and_go_on(folder, rank)
     for name, harm in (("nan", poison), ("flip", flip), ("torn", tear), ("lost", lose)):
         job = toy.job(folder / name, build=partial(harm, rank), checkpoint_seconds=1e-6)
-        (folder / f"{name}-{rank}.txt").write_text(error_of(job))
+        (folder / f"{name}-{rank}.txt").write_text(error_of(job, Placement(workers=2)))
+    team = Placement(workers=2, tensor_workers=2)
+    job = toy.job(folder / "parted", build=partial(part, rank), checkpoint_seconds=1e-6)
+    (folder / f"parted-{rank}.txt").write_text(error_of(job, team))
     dist.destroy_process_group()
 
 
@@ -45,13 +53,35 @@ def shared_job(folder: Path) -> TrainJob:
     return toy.job(folder, build=toy.shareable, steps=STEPS, optimizer=SLOW)
 
 
+def divided_job(folder: Path) -> TrainJob:
+    return toy.job(folder, build=toy.dividable, steps=STEPS, optimizer=SLOW)
+
+
+def stop_and_go_on(folder: Path, rank: int) -> None:
+    """A network that both have together, with dropout; then again from a checkpoint on the way."""
+    for stage in (0, 2):
+        through, stopped = (folder / f"{name}-{stage}" for name in ("through", "stopped"))
+        team = Placement(workers=2, tensor_workers=2, zero_stage=stage)
+        train(dropping_job(through), team)
+        if rank == 0:
+            shutil.copytree(through, stopped)
+            shutil.rmtree(max((stopped / CHECKPOINTS).glob("step-*")))
+        dist.barrier()
+        train(dropping_job(stopped), team)
+
+
+def dropping_job(folder: Path) -> TrainJob:
+    build = partial(toy.dividable, 0.2)
+    return toy.job(folder, build=build, optimizer=SLOW, checkpoint_seconds=1e-6)
+
+
 def uneven_job(folder: Path) -> TrainJob:
     return toy.job(folder, build=toy.uneven)
 
 
-def error_of(job: TrainJob) -> str:
+def error_of(job: TrainJob, placement: Placement) -> str:
     try:
-        train(job, Placement(workers=2))
+        train(job, placement)
     except (BadInput, OSError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
     return "none"
@@ -64,11 +94,22 @@ def poison(rank: int) -> Program:
 
 def flip(rank: int) -> Program:
     """One rank's memory flips a bit of a weight, in its seventh step."""
-    program, calls = toy.build(), iter(range(1, 100))
+    program = toy.build()
+    return _flipping(program, program.module.scale, rank)
+
+
+def part(rank: int) -> Program:
+    """The same in a network that both have together, of a weight that both have."""
+    program = toy.dividable()
+    return _flipping(program, program.module.network.norm.weight, rank)
+
+
+def _flipping(program: Program, weight: Any, rank: int) -> Program:
+    calls = iter(range(1, 100))
 
     def harm(module: Any, inputs: Any) -> None:
         if next(calls) == 7 and rank == 1:
-            module.scale.data.view(torch.int32)[3] ^= 1 << 12
+            weight.data.view(torch.int32)[3] ^= 1 << 12
 
     program.module.register_forward_pre_hook(harm)
     return program

@@ -1,0 +1,108 @@
+"""Ranks that have a network together (`model.tensor`): what can be divided, and by whom.
+
+    division = divided(module, world, placement.tensor_workers)
+
+Ranks in a row are a team: each has a part of the network, and all work on the same samples. Those
+at the same place of every team have the same part, and are data parallel.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cluster.errors import BadInput
+from model.config import ModelConfig
+from tasks.training.settings import PretrainSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from cluster.parallel_groups import ParallelGroups
+    from cluster.world import World
+    from model.tensor import Split, Team
+
+
+@dataclass(frozen=True)
+class Division:
+    """A rank's team, its place among the ranks with the same part, and what is divided how.
+
+    A network that is not divided is a team of one.
+    """
+
+    team: "Team"
+    data_rank: int
+    data_size: int
+    groups: "ParallelGroups | None" = None
+    splits: dict[str, "Split"] = field(default_factory=dict)
+
+    def name(self, key: str, parameter: str) -> str:
+        """What this rank's part of a tensor is called in a checkpoint, beside the others'."""
+        own = f"[{self.team.rank}/{self.team.size}]" if parameter in self.splits else ""
+        return f"{key}.{parameter}{own}"
+
+    def reader(self, read: "Callable[[str], Tensor]") -> "Callable[[str], Tensor]":
+        """Reads this rank's parts by the names of the whole."""
+        return lambda name: read(self.name(*name.split(".", 1)))
+
+    def keeps(self, parameter: str) -> bool:
+        """Whether the ranks at this place of the teams are to save a parameter: their part, and the
+        first in the teams also what all have.
+        """
+        return parameter in self.splits or not self.team.rank
+
+    def first(self, parameter: str, rank: int) -> int:
+        """The first of the ranks that hold the same of a parameter as this one."""
+        return rank % self.team.size if parameter in self.splits else 0
+
+    def whole(self, parameter: str, own: "Tensor") -> "Tensor":
+        """The whole of a parameter; all ranks of the team must call this together."""
+        if parameter not in self.splits:
+            return own
+        return self.splits[parameter].join(self.team.gather(own))
+
+
+def check_division(config: ModelConfig, training: PretrainSettings, workers: int) -> None:
+    """Raise BadInput when so many workers cannot have a network together."""
+    if workers == 1:
+        return
+    for holds, name, value, allowed in _rules(config, training, workers):
+        if not holds:
+            raise BadInput(
+                f"placement.tensor_workers is {workers}, and {name} is {value}: {allowed}; "
+                "change one of them, or set tensor_workers to 1"
+            )
+
+
+def divided(module: "nn.Module", world: "World", size: int) -> Division:
+    """Divide a module among each `size` ranks in order. All ranks must call this together."""
+    import torch.distributed as dist
+
+    from cluster.parallel_groups import ParallelGroups
+    from model.tensor import Team, divide
+
+    if size == 1:
+        return Division(Team(), world.rank, world.size)
+    place, data_rank, data_size = world.rank % size, world.rank // size, world.size // size
+    teams = [dist.new_group(range(first, first + size)) for first in range(0, world.size, size)]
+    alike = [dist.new_group(range(first, world.size, size)) for first in range(size)]
+    team = Team(teams[data_rank], place, size)
+    groups = ParallelGroups(team.group, alike[place])
+    return Division(team, data_rank, data_size, groups, divide(module, team))
+
+
+def _rules(
+    config: ModelConfig, training: PretrainSettings, workers: int
+) -> Iterator[tuple[bool, str, object, str]]:
+    """What must hold, of what, its value, and what is allowed."""
+    for name in ("heads", "kv_heads", "ffn_width"):
+        size = getattr(config, name)
+        yield size % workers == 0, f"model.{name}", size, "each worker needs as many of them"
+    positions, plain = config.positions, ("rope", "learned", "sinusoidal")
+    yield positions in plain, "positions", positions, f"only {', '.join(plain)} can be divided"
+    for name in ("experts", "latent", "multi_token"):
+        value = getattr(config, name)
+        yield not value, name, value, "only networks without can be divided"
+    objective, two = training.objective, "replaced_token_detection"
+    yield objective != two, "pretrain.objective", objective, "it trains two networks, not one"
+    optimizer = training.optimizer.name
+    yield optimizer != "muon", "pretrain.optimizer.name", optimizer, "it needs whole matrices"
