@@ -50,34 +50,45 @@ class Split:
 
     dim: int
     sections: tuple[int, ...]
+    shape: tuple[int, ...]
+    """Of the whole."""
 
     def part(self, whole: Tensor, team: Team) -> Tensor:
         """What of the whole this process has."""
-        sections = whole.split(self.sections, self.dim)
+        sections = whole.view(self.shape).split(self.sections, self.dim)
         return torch.cat([s.chunk(team.size, self.dim)[team.rank] for s in sections], self.dim)
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
         """The whole, of the parts of all processes by rank."""
         own = [size // len(parts) for size in self.sections]
+        shape = list(self.shape)
+        shape[self.dim] = sum(own)
+        parts = [part.view(shape) for part in parts]
         sections = zip(*(part.split(own, self.dim) for part in parts), strict=True)
         return torch.cat([torch.cat(pieces, self.dim) for pieces in sections], self.dim)
 
 
-def divide(module: nn.Module, team: Team) -> dict[str, Split]:
-    """Leave this process its part of a module's layers; which parameters are divided, and how.
+def splits(module: nn.Module) -> dict[str, Split]:
+    """How the parameters of a whole module can be divided, by name; others cannot be."""
+    return {
+        f"{name}.{own}": split
+        for name, layer in module.named_modules()
+        for own, split in _splits(layer)
+    }
+
+
+def divide(module: nn.Module, team: Team) -> None:
+    """Leave this process its part of a module's layers.
 
     Parameters stay the same objects, and `model_parallel` marks those that are divided: DeepSpeed
     asks for it. Sizes must divide by the number of processes.
     """
-    found = {}
-    for name, layer in list(module.named_modules()):
-        for own, split in _splits(layer):
-            parameter = layer.get_parameter(own)
-            parameter.data = split.part(parameter.data, team).clone()
-            parameter.model_parallel = True
-            found[f"{name}.{own}"] = split
+    for name, split in splits(module).items():
+        parameter = module.get_parameter(name)
+        parameter.data = split.part(parameter.data, team).clone()
+        parameter.model_parallel = True  # type: ignore[attr-defined]
+    for layer in list(module.modules()):
         _let_work_together(layer, team)
-    return found
 
 
 class ColumnLinear(nn.Module):
@@ -150,10 +161,11 @@ def _splits(layer: nn.Module) -> Iterator[tuple[str, Split]]:
     """The layer's parameters that are divided, by their names in it."""
     columns, row = _matrices(layer)
     for name, sections in columns.items():
-        for kind, _ in layer.get_submodule(name).named_parameters():
-            yield f"{name}.{kind}", Split(0, sections)
+        for kind, parameter in layer.get_submodule(name).named_parameters():
+            yield f"{name}.{kind}", Split(0, sections, tuple(parameter.shape))
     if row:
-        yield f"{row}.weight", Split(1, (layer.get_parameter(f"{row}.weight").shape[1],))
+        shape = tuple(layer.get_parameter(f"{row}.weight").shape)
+        yield f"{row}.weight", Split(1, shape[1:], shape)
 
 
 def _let_work_together(layer: nn.Module, team: Team) -> None:

@@ -41,13 +41,17 @@ class CheckpointFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint: after which step, of which training, and its files' fingerprints."""
+    """A complete checkpoint: after which step, of which training, and its files' fingerprints.
+
+    Where a network was divided, of teams of so many ranks (`tasks.training.division`).
+    """
 
     path: Path
     step: int
     tokens: int
     job: dict[str, Any]
     files: dict[str, dict[str, Any]]
+    team: int = 1
 
     def fault(self) -> str | None:
         """What is wrong with its files, by reading every byte; None when they are intact."""
@@ -91,9 +95,10 @@ class Writing:
         step: int,
         tokens: int,
         job: Mapping[str, Any],
+        team: int = 1,
     ) -> None:
         self.world, self.step = world, step
-        self._about = Checkpoint(folder / f"step-{step:08d}", step, tokens, dict(job), {})
+        self._about = Checkpoint(folder / f"step-{step:08d}", step, tokens, dict(job), {}, team)
         self._temporary = folder / f".{self._about.path.name}"
         if world.leads:
             shutil.rmtree(self._temporary, ignore_errors=True)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cluster.world import World
     from model.tensor import Split, Team
 
+    Read = Callable[[str], Tensor]
+
 
 @dataclass(frozen=True)
 class Division:
@@ -37,12 +39,13 @@ class Division:
 
     def name(self, key: str, parameter: str) -> str:
         """What this rank's part of a tensor is called in a checkpoint, beside the others'."""
-        own = f"[{self.team.rank}/{self.team.size}]" if parameter in self.splits else ""
-        return f"{key}.{parameter}{own}"
+        own = parameter in self.splits
+        return _part_name(f"{key}.{parameter}", self.team.rank, self.team.size if own else 1)
 
-    def reader(self, read: "Callable[[str], Tensor]") -> "Callable[[str], Tensor]":
-        """Reads this rank's parts by the names of the whole."""
-        return lambda name: read(self.name(*name.split(".", 1)))
+    def part(self, parameter: str, whole: "Tensor") -> "Tensor":
+        """This rank's part of a parameter, or of what is kept of it."""
+        split = self.splits.get(parameter)
+        return whole if split is None else split.part(whole, self.team)
 
     def keeps(self, parameter: str) -> bool:
         """Whether the ranks at this place of the teams are to save a parameter: their part, and the
@@ -73,12 +76,29 @@ def check_division(config: ModelConfig, training: PretrainSettings, workers: int
             )
 
 
+def whole_reader(read: "Read", module: "nn.Module", size: int) -> "Read":
+    """Reads whole tensors of a checkpoint of teams of this size, by the names of a module that is
+    not divided.
+    """
+    from model.tensor import splits
+
+    found = splits(module)
+
+    def whole(name: str) -> "Tensor":
+        split = found.get(name.partition(".")[2])
+        if split is None or size == 1:
+            return read(name)
+        return split.join([read(_part_name(name, rank, size)) for rank in range(size)]).flatten()
+
+    return whole
+
+
 def divided(module: "nn.Module", world: "World", size: int) -> Division:
     """Divide a module among each `size` ranks in order. All ranks must call this together."""
     import torch.distributed as dist
 
     from cluster.parallel_groups import ParallelGroups
-    from model.tensor import Team, divide
+    from model.tensor import Team, divide, splits
 
     if size == 1:
         return Division(Team(), world.rank, world.size)
@@ -86,8 +106,13 @@ def divided(module: "nn.Module", world: "World", size: int) -> Division:
     teams = [dist.new_group(range(first, first + size)) for first in range(0, world.size, size)]
     alike = [dist.new_group(range(first, world.size, size)) for first in range(size)]
     team = Team(teams[data_rank], place, size)
-    groups = ParallelGroups(team.group, alike[place])
-    return Division(team, data_rank, data_size, groups, divide(module, team))
+    groups, found = ParallelGroups(team.group, alike[place]), splits(module)
+    divide(module, team)
+    return Division(team, data_rank, data_size, groups, found)
+
+
+def _part_name(name: str, rank: int, size: int) -> str:
+    return f"{name}[{rank}/{size}]" if size > 1 else name
 
 
 def _rules(

@@ -28,7 +28,7 @@ from cluster.world import World, join
 from model.objectives.rows import IGNORED
 from tasks.training import checkpoint, state
 from tasks.training.device import memory_bytes, peak_flops
-from tasks.training.division import divided
+from tasks.training.division import divided, whole_reader
 from tasks.training.engine import accumulate, backward, clip, discard, start_engine, unscale
 from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS, Batch, Diverged, Preempted, TrainJob
 from tasks.training.loss_scale import LossScale
@@ -127,28 +127,27 @@ class Trainer:
         self.job, self.world = job, world
         torch.default_generator.manual_seed(job.seed)
         self.program = job.build()
-        self.identity = _identity(job, placement, self.program.module)
+        self.identity = _identity(job, self.program.module)
         size = 12 * sum(p.numel() for p in self.program.module.parameters())  # with two moments
         _agreed(world, lambda: checkpoint.check_space(job.scratch / CHECKPOINTS, size))
         self.done, self.tokens = 0, 0
         if found:
             found.check_job(self.identity)
             self.done, self.tokens = found.step, found.tokens
+            read = whole_reader(checkpoint.reader(found), self.program.module, found.team)
+            state.load_weights(self.program.module, read)
             log.info("going on from %s", found.path)
         self.together = placement.sequence_workers * placement.tensor_workers
         if placement.sequence_workers > 1:
             share_rows_of(self.program.module, world, placement.sequence_workers)
         self.division = divided(self.program.module, world, placement.tensor_workers)
-        read = self.division.reader(checkpoint.reader(found)) if found else None
-        if read:
-            state.load_weights(self.program.module, read)
         share = job.share(world.size // self.together, job.batch_samples)
         self.engine, self.peaks = start_engine(job, self.program, placement, self.division, share)
         history = world.broadcast(_history(job, self.done) if world.leads else None)
         self.skipped, losses, self.scale = history
-        if read:
+        if found:
             made = self.done - self.scale.skipped
-            state.load_moments(self.engine, read, made)
+            state.load_moments(self.engine, self.division, read, made)
         self.hang_seconds, self.traced_steps = placement.hang_seconds, placement.profile_steps
         self.stop = threading.Event()
         self.saved_at = time.monotonic()
@@ -348,6 +347,7 @@ class Trainer:
             step=self.done,
             tokens=self.tokens,
             job=self.identity,
+            team=self.division.team.size,
         )
         self.saved_at = time.monotonic()
 
@@ -390,9 +390,8 @@ def _agreed(world: World, find: Callable[[], Any]) -> Any:
     return found
 
 
-def _identity(job: TrainJob, placement: Placement, module: nn.Module) -> dict[str, Any]:
+def _identity(job: TrainJob, module: nn.Module) -> dict[str, Any]:
     """What must not change between a checkpoint and its continuation."""
-    teams = placement.tensor_workers
     return {
         "steps": job.steps,
         "batch_samples": job.batch_samples,
@@ -400,7 +399,6 @@ def _identity(job: TrainJob, placement: Placement, module: nn.Module) -> dict[st
         "precision": job.precision,
         "seed": job.seed,
         "data": job.data,
-        **({"tensor_workers": teams} if teams > 1 else {}),
         **job.optimizer.model_dump(mode="json"),
         **{f"shape of {name}": shape for name, shape in state.describe(module).items()},
     }

@@ -91,8 +91,8 @@ def load_weights(module: nn.Module, read: Read) -> None:
             tensor.copy_(read(f"model.{name}").view_as(tensor))
 
 
-def load_moments(engine: Any, read: Read, step: int) -> None:
-    """Give the engine's optimizer the moments it had after `step` steps."""
+def load_moments(engine: Any, division: Division, read: Read, step: int) -> None:
+    """Give the engine's optimizer the moments it had after `step` steps; `read` gets them whole."""
     stage = engine.zero_optimization_stage()
     base = engine.optimizer.optimizer if stage else engine.optimizer
     for flat, moments in _optimized(engine, stage):
@@ -101,7 +101,8 @@ def load_moments(engine: Any, read: Read, step: int) -> None:
     _link_slices(engine, stage)
     for name, parameter, moments in _moments(engine, stage):
         for key in moments:
-            _set_moment(engine, parameter, key, read(f"{key}.{name}"))
+            own = division.part(name, read(f"{key}.{name}"))
+            _set_moment(engine, parameter, key, own)
 
 
 def named_weights(engine: Any, division: Division) -> Iterator[tuple[str, Tensor]]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from model.config import ModelConfig, from_depth
 from model.encoder_decoder import EncoderDecoder, build
-from model.tensor import Split, Team, divide
+from model.tensor import Split, Team, divide, splits
 
 SMALL = from_depth(2, vocab_size=31, context=12, width=32, heads=4, kv_heads=2)
 ENCODER = from_depth(2, vocab_size=31, context=12, width=32, heads=4, family="encoder")
@@ -43,14 +43,15 @@ def main(folder: Path, rank: int) -> None:
 def compare(config: ModelConfig, team: Team) -> dict[str, float]:
     """How far the divided network is from the whole: its states, gradients and parameters."""
     whole, divided = (network(config) for _ in range(2))
-    splits = divide(divided, team)
+    found = splits(divided)
+    divide(divided, team)
     states = [trained(module) for module in (whole, divided)]
     gradients, parameters = 0.0, 0.0
     for (name, p), q in zip(whole.named_parameters(), divided.parameters(), strict=True):
         assert (p.grad is None) == (q.grad is None), name
-        parameters = max(parameters, far(p, joined(name, q, splits, team)))
+        parameters = max(parameters, far(p, joined(name, q, found, team)))
         if p.grad is not None and q.grad is not None:
-            gradients = max(gradients, far(p.grad, joined(name, q.grad, splits, team)))
+            gradients = max(gradients, far(p.grad, joined(name, q.grad, found, team)))
     return {"states": far(*states), "gradients": gradients, "parameters": parameters}
 
 
@@ -85,8 +86,8 @@ def trained(module: nn.Module) -> Tensor:
     return states.detach()
 
 
-def joined(name: str, own: Tensor, splits: dict[str, Split], team: Team) -> Tensor:
-    return splits[name].join(team.gather(own)) if name in splits else own
+def joined(name: str, own: Tensor, found: dict[str, Split], team: Team) -> Tensor:
+    return found[name].join(team.gather(own)) if name in found else own
 
 
 def far(a: Tensor, b: Tensor) -> float:

@@ -44,7 +44,7 @@ def test_dropout_of_what_all_have_is_the_same(found: list[dict[str, Any]]) -> No
 def test_each_section_is_divided_and_joined_again() -> None:
     """Queries, keys and values lie one after another: a process has half of each."""
     whole = torch.arange(24).view(12, 2)
-    split = Split(0, (8, 2, 2))
+    split = Split(0, (8, 2, 2), (12, 2))
     parts = [split.part(whole, Team(rank=rank, size=2)) for rank in (0, 1)]
     assert parts[1][:, 0].tolist() == [8, 10, 12, 14, 18, 22]
     assert torch.equal(split.join(parts), whole)

@@ -10,14 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cluster.errors import BadInput
 from cluster.placement import Placement
 from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS
 from tasks.training.launch import launch
 from tests.training.two_ranks import (
     STEPS,
     divided_job,
-    dropping_job,
     network_job,
     shared_job,
     uneven_job,
@@ -37,6 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     launch(uneven_job(path / "uneven-alone"), Placement())
     launch(shared_job(path / "unshared"), Placement())
     launch(divided_job(path / "undivided"), Placement())
+    launch(divided_job(path / "left"), Placement())
     return path
 
 
@@ -95,10 +94,11 @@ def test_a_network_of_two_ranks_goes_on_from_a_checkpoint_with_the_same_bits(
     assert (stopped / WEIGHTS).read_bytes() == (through / WEIGHTS).read_bytes()
 
 
-def test_a_checkpoint_of_two_ranks_with_one_network_is_not_for_one(folder: Path) -> None:
-    told = r"another training .*tensor_workers 2 -> None.*; go back to its settings"
-    with pytest.raises(BadInput, match=told):
-        launch(dropping_job(folder / "stopped-0"), Placement())
+@pytest.mark.parametrize("name", ["apart", "joined", "left"])
+def test_a_network_can_be_divided_otherwise_when_a_training_goes_on(
+    folder: Path, name: str
+) -> None:
+    assert losses(folder / name) == pytest.approx(losses(folder / "undivided"), rel=1e-5)
 
 
 def test_ranks_with_more_targets_count_for_more(folder: Path) -> None:

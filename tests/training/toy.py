@@ -118,14 +118,16 @@ def shareable() -> Program:
     return Program(with_objective(Transformer(shape), "causal"), packed_batch)
 
 
-def dividable(dropout: float = 0.0) -> Program:
+def dividable(dropout: float = 0.0, break_at: int = 0) -> Program:
     """The same, with heads that are normed and weights that do not start at zero."""
     torch.default_generator.manual_seed(1)
     shape = from_depth(2, vocab_size=13, context=8, width=32, heads=4, kv_heads=2)
     network = Transformer(replace(shape, qk_norm=True, bias="all", dropout=dropout))
     for parameter in network.parameters():
         parameter.data += 0.05 * torch.randn_like(parameter)
-    return Program(with_objective(network, "causal"), packed_batch)
+    module = with_objective(network, "causal")
+    module.register_forward_hook(partial(_harm, itertools.count(1), 0, 0, break_at))
+    return Program(module, packed_batch)
 
 
 def packed_batch(first: int, count: int) -> dict[str, np.ndarray]:

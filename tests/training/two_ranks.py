@@ -36,6 +36,7 @@ def main(folder: Path, rank: int) -> None:
         train(divided_job(folder / f"divided-{stage}"), team)
     train(uneven_job(folder / "uneven"), Placement(workers=2, zero_stage=1))
     stop_and_go_on(folder, rank)
+    regroup(folder)
     for name, harm in (("nan", poison), ("flip", flip), ("torn", tear), ("lost", lose)):
         job = toy.job(folder / name, build=partial(harm, rank), checkpoint_seconds=1e-6)
         (folder / f"{name}-{rank}.txt").write_text(error_of(job, Placement(workers=2)))
@@ -53,8 +54,15 @@ def shared_job(folder: Path) -> TrainJob:
     return toy.job(folder, build=toy.shareable, steps=STEPS, optimizer=SLOW)
 
 
-def divided_job(folder: Path) -> TrainJob:
-    return toy.job(folder, build=toy.dividable, steps=STEPS, optimizer=SLOW)
+def divided_job(folder: Path, break_at: int = 0) -> TrainJob:
+    build = partial(toy.dividable, break_at=break_at)
+    return toy.job(
+        folder,
+        build=build,
+        steps=STEPS,
+        optimizer=SLOW,
+        checkpoint_seconds=1e-6 if break_at else 60,
+    )
 
 
 def stop_and_go_on(folder: Path, rank: int) -> None:
@@ -68,6 +76,16 @@ def stop_and_go_on(folder: Path, rank: int) -> None:
             shutil.rmtree(max((stopped / CHECKPOINTS).glob("step-*")))
         dist.barrier()
         train(dropping_job(stopped), team)
+
+
+def regroup(folder: Path) -> None:
+    """Trainings that stop in the middle, of which two go on with other teams."""
+    data, team = Placement(workers=2, zero_stage=1), Placement(workers=2, tensor_workers=2)
+    for name, before in (("apart", team), ("joined", data), ("left", team)):
+        told = error_of(divided_job(folder / name, break_at=20), before)
+        assert told == "RuntimeError: broken", told
+    train(divided_job(folder / "apart"), data)
+    train(divided_job(folder / "joined"), team.model_copy(update={"zero_stage": 2}))
 
 
 def dropping_job(folder: Path) -> TrainJob:
