@@ -3,9 +3,11 @@
 engine, peaks = start_engine(job, program, placement, world.size, job.share(world.size, samples))
 """
 
+import functools
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from cluster.deepspeed_config import deepspeed_config
@@ -43,6 +45,8 @@ def start_engine(
         engine.enable_backward_allreduce = False  # it copies all gradients, to sum them with none
     if job.precision == "fp16":
         _without_scaler(engine)
+    if placement.zero_stage in (1, 2):
+        engine.optimizer.get_grad_norm_direct = functools.partial(_norm, engine.optimizer)
     engine.train()
     return engine, peaks
 
@@ -79,6 +83,21 @@ def _without_scaler(engine: Any) -> None:
     engine.torch_autocast_z0_gradscaler = None
     if engine.zero_optimization_stage():
         engine.optimizer.torch_autocast_gradscaler = None
+
+
+def _norm(optimizer: Any, gradients: list[Tensor], _: list[Tensor]) -> Tensor:
+    """The L2 norm, fp32, of a parameter group's gradients, of which each rank holds a part in ZeRO
+    1 and 2; -1 where it is not finite.
+
+    DeepSpeed rounds the sum of each rank to fp32, so that the last bit of its norm, and with it
+    every clipped step, depends on the number of ranks.
+    """
+    total = torch.zeros((), dtype=torch.float64, device=optimizer.device)
+    for gradient in (g for g in gradients if not getattr(g, "_zero_padding", False)):
+        total += torch.linalg.vector_norm(gradient.double()).square()
+    dist.all_reduce(total, group=optimizer.dp_process_group)
+    norm = total.sqrt().float()
+    return torch.where(norm.isfinite(), norm, -1.0)
 
 
 def accumulate(engine: Any, micro_batches: int) -> None:
