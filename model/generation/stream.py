@@ -64,7 +64,7 @@ def stream(
     and does not depend on its company. Each token comes with the step's `likeliest` ones. The
     decoder of an encoder-decoder begins with `start_ids`. A prompt that leaves no room in the
     network's context loses its beginning, with a warning. `compiled` is for long or many texts: the
-    first takes half a minute more, all others three quarters of the time or less on a CPU. Raises
+    first takes half a minute more, all others four fifths of the time or less on a CPU. Raises
     `ValueError` as `Reader` does.
     """
     count = samples * len(prompts)

@@ -95,7 +95,7 @@ def token_loss(
     total, penalty = ChunkedCrossEntropy.apply(
         network.head_input(hidden_ND),
         network.head_weight,
-        network.head_bias if network.config.head_transform else None,
+        network.head_bias,
         targets_N,
         network.config.logit_softcap,
         z_loss,

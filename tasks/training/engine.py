@@ -3,9 +3,11 @@
 engine, peaks = start_engine(job, program, placement, division, job.share(workers, samples))
 """
 
+import functools
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from cluster.deepspeed_config import deepspeed_config
@@ -51,6 +53,8 @@ def start_engine(
         engine.enable_backward_allreduce = False  # it copies all gradients, to sum them with none
     if job.precision == "fp16":
         _without_scaler(engine)
+    if placement.zero_stage in (1, 2):
+        engine.optimizer.get_grad_norm_direct = functools.partial(_norm, engine.optimizer, division)
     engine.train()
     return engine, peaks
 
@@ -102,6 +106,28 @@ def _without_scaler(engine: Any) -> None:
     engine.torch_autocast_z0_gradscaler = None
     if engine.zero_optimization_stage():
         engine.optimizer.torch_autocast_gradscaler = None
+
+
+def _norm(
+    optimizer: Any, division: Division, gradients: list[Tensor], parameters: list[nn.Parameter]
+) -> Tensor:
+    """The L2 norm, fp32, of a parameter group's gradients, of which each rank holds a part in ZeRO
+    1 and 2; -1 where it is not finite. Of a divided network's parameters, those that all ranks of a
+    team have count once.
+
+    DeepSpeed rounds the sum of each rank to fp32, so that the last bit of its norm, and with it
+    every clipped step, depends on the number of ranks.
+    """
+    total = torch.zeros((), dtype=torch.float64, device=optimizer.device)
+    held = [g for g in gradients if not getattr(g, "_zero_padding", False)]
+    for gradient, parameter in zip(held, parameters, strict=False):
+        if not division.team.rank or hasattr(parameter, "model_parallel"):
+            total += torch.linalg.vector_norm(gradient.double()).square()
+    dist.all_reduce(total, group=optimizer.dp_process_group)
+    if division.splits:
+        dist.all_reduce(total, group=division.team.group)
+    norm = total.sqrt().float()
+    return torch.where(norm.isfinite(), norm, -1.0)
 
 
 def accumulate(engine: Any, micro_batches: int) -> None:

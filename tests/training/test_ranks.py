@@ -32,6 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ranks = [subprocess.Popen([*command, str(rank)], cwd=ROOT) for rank in (0, 1)]
     assert [rank.wait(timeout=300) for rank in ranks] == [0, 0]
     launch(network_job(path / "alone"), Placement())
+    for stage in (1, 2):
+        launch(network_job(path / f"alone-{stage}"), Placement(zero_stage=stage))
     launch(uneven_job(path / "uneven-alone"), Placement())
     launch(shared_job(path / "unshared"), Placement())
     launch(divided_job(path / "undivided"), Placement())
@@ -53,6 +55,12 @@ def test_two_ranks_have_the_losses_of_one(folder: Path, zero_stage: int) -> None
     assert len(shared) == STEPS
     assert shared == pytest.approx(alone, rel=1e-5)
     assert alone[-1] < 0.8 * alone[0]
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2])
+def test_the_norm_of_two_ranks_is_that_of_one_to_the_bit(folder: Path, zero_stage: int) -> None:
+    """A run that goes on with more or fewer workers would drift apart from the last bit on."""
+    assert losses(folder / f"zero-{zero_stage}") == losses(folder / f"alone-{zero_stage}")
 
 
 @pytest.mark.parametrize("zero_stage", [0, 3])

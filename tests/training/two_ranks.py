@@ -47,7 +47,7 @@ def main(folder: Path, rank: int) -> None:
 
 
 def network_job(folder: Path) -> TrainJob:
-    return toy.job(folder, build=toy.network, steps=STEPS, optimizer=SLOW)
+    return toy.job(folder, build=toy.network, steps=STEPS, optimizer=SLOW, micro_samples=4)
 
 
 def shared_job(folder: Path) -> TrainJob:
