@@ -5,9 +5,10 @@ for the next training in the same process, as DeepSpeed keeps references to it.
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from cluster.errors import BadInput
 
 TIMEOUT = timedelta(minutes=30)
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,19 @@ class World:
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
+
+    def agree(self, find: Callable[[], Found]) -> Found:
+        """What rank 0 finds, or the BadInput it meets, on every rank."""
+        found: Found | BadInput | None = None
+        if self.leads:
+            try:
+                found = find()
+            except BadInput as error:
+                found = error
+        found = self.broadcast(found)
+        if isinstance(found, BadInput):
+            raise found
+        return found
 
     def fail(self, error: Exception | None) -> NoReturn:
         """Raise the error of this rank or, where it has none, that of the first rank that has: a

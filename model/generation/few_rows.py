@@ -13,6 +13,7 @@ import copy
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import TypeVar
 
 import torch
@@ -40,8 +41,11 @@ class QuickLinear(nn.Linear):
 def with_quick_products(network: Network) -> Network:
     """The network for inference: of the same parameters and buffers, with `QuickLinear`s.
 
-    Layers whose weights are not fp32 on a CPU, by row, stay as they are.
+    Layers whose weights are not fp32 on a CPU, by row, stay as they are, and so do all without
+    Numba.
     """
+    if find_spec("numba") is None:
+        return network
     quick = _quick(network)
     if _fits(network.head_weight):
         quick.multiply = quick_linear

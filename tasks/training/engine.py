@@ -120,7 +120,7 @@ def _norm(
     """
     total = torch.zeros((), dtype=torch.float64, device=optimizer.device)
     held = [g for g in gradients if not getattr(g, "_zero_padding", False)]
-    for gradient, parameter in zip(held, parameters, strict=False):
+    for gradient, parameter in zip(held, parameters, strict=False):  # unmarked padding comes last
         if not division.team.rank or hasattr(parameter, "model_parallel"):
             total += torch.linalg.vector_norm(gradient.double()).square()
     dist.all_reduce(total, group=optimizer.dp_process_group)

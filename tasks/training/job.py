@@ -3,7 +3,7 @@
 Light to import, so that stages may build jobs without PyTorch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,6 +89,21 @@ class TrainJob:
     def batches(self) -> Steps:
         """Which samples each step takes."""
         return Steps(self.steps, self.batch_samples, self.ramp)
+
+    def identity(self, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
+        """What must not change between a checkpoint and its continuation; `shapes` are those of the
+        state's tensors.
+        """
+        return {
+            "steps": self.steps,
+            "batch_samples": self.batch_samples,
+            **({"batch_ramp": [list(stage) for stage in self.ramp]} if self.ramp else {}),
+            "precision": self.precision,
+            "seed": self.seed,
+            "data": self.data,
+            **self.optimizer.model_dump(mode="json"),
+            **{f"shape of {name}": shape for name, shape in shapes.items()},
+        }
 
     def check_shares(self, workers: int) -> None:
         """Raise BadInput when these workers cannot share a batch of every size evenly."""

@@ -14,15 +14,12 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.world import World, join
 from model.objectives.rows import IGNORED
@@ -68,7 +65,7 @@ def train(job: TrainJob, placement: Placement) -> None:
 
 def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:
     """Train to the end, or to a step that should not be made; every rank meets it alike."""
-    found = _agreed(world, lambda: checkpoint.newest(job.scratch / CHECKPOINTS))
+    found = world.agree(lambda: checkpoint.newest(job.scratch / CHECKPOINTS))
     trainer = Trainer(job, placement, world, found)
     try:
         trainer.run()
@@ -127,9 +124,9 @@ class Trainer:
         self.job, self.world = job, world
         torch.default_generator.manual_seed(job.seed)
         self.program = job.build()
-        self.identity = _identity(job, self.program.module)
+        self.identity = job.identity(state.describe(self.program.module))
         size = 12 * sum(p.numel() for p in self.program.module.parameters())  # with two moments
-        _agreed(world, lambda: checkpoint.check_space(job.scratch / CHECKPOINTS, size))
+        world.agree(lambda: checkpoint.check_space(job.scratch / CHECKPOINTS, size))
         self.done, self.tokens = 0, 0
         if found:
             found.check_job(self.identity)
@@ -374,34 +371,6 @@ def _history(job: TrainJob, done: int) -> tuple[list[int], list[float], LossScal
     rows = [row for row in read_rows(job.scratch / METRICS) if row["step"] <= done]
     losses = [row["loss"] for row in rows[-WINDOW:]]
     return read_skipped(job.scratch), losses, LossScale(job.precision, rows)
-
-
-def _agreed(world: World, find: Callable[[], Any]) -> Any:
-    """What rank 0 finds, or the error it meets, on every rank."""
-    found: Any = None
-    if world.leads:
-        try:
-            found = find()
-        except BadInput as error:
-            found = error
-    found = world.broadcast(found)
-    if isinstance(found, BadInput):
-        raise found
-    return found
-
-
-def _identity(job: TrainJob, module: nn.Module) -> dict[str, Any]:
-    """What must not change between a checkpoint and its continuation."""
-    return {
-        "steps": job.steps,
-        "batch_samples": job.batch_samples,
-        **({"batch_ramp": [list(stage) for stage in job.ramp]} if job.ramp else {}),
-        "precision": job.precision,
-        "seed": job.seed,
-        "data": job.data,
-        **job.optimizer.model_dump(mode="json"),
-        **{f"shape of {name}": shape for name, shape in state.describe(module).items()},
-    }
 
 
 def _count_tokens(batch: Batch) -> int:

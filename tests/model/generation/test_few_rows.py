@@ -78,6 +78,12 @@ def test_layers_that_do_not_fit_stay():
     assert quick.multiply is F.linear
 
 
+def test_the_model_does_without_numba(monkeypatch):
+    monkeypatch.setattr(few_rows, "find_spec", lambda name: None)
+    network = Transformer(from_depth(1, vocab_size=50, context=32, width=32, heads=2))
+    assert with_quick_products(network) is network
+
+
 def test_a_network_learns_after_it_has_written():
     network = Transformer(from_depth(1, vocab_size=50, context=32, width=32, heads=2))
     generate(network, [[1, 2]], Ending(4))
