@@ -1,6 +1,7 @@
 """Peak memory of training on the CPU: what `headrace plan` says, and what it is.
 
     uv run python benchmarks/training_memory.py [--depths 9 10 12] [--stages 0 1 2 3] [--workers 2]
+                                                [--tensor 2]
     uv run python benchmarks/training_memory.py --head
 
 Each training runs in processes of its own for a few steps and writes a checkpoint after each.
@@ -42,6 +43,9 @@ def main() -> None:
     parser.add_argument("--depths", type=int, nargs="+", default=[9, 10, 12])
     parser.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2, 3])
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument(
+        "--tensor", type=int, default=1, help="workers that have a network together"
+    )
     parser.add_argument("--samples", type=int, default=2, help="of one worker's batch")
     parser.add_argument("--head", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -56,11 +60,14 @@ def main() -> None:
     for depth in options.depths:
         config = shape(depth)
         for stage in options.stages:
-            samples, workers = options.samples * options.workers, options.workers
+            workers, tensor = options.workers, options.tensor
+            samples = options.samples * workers // tensor
             settings = PretrainSettings(context=CONTEXT, batch_tokens=samples * CONTEXT)
-            placement = Placement(zero_stage=stage, workers=workers)
+            placement = Placement(zero_stage=stage, workers=workers, tensor_workers=tensor)
             planned = device_bytes(config, settings, placement).total
-            measured = in_children(workers, depth=depth, stage=stage, samples=samples)
+            measured = in_children(
+                workers, depth=depth, stage=stage, samples=samples, tensor=tensor
+            )
             count = trained_parameter_count(config) / 1e6
             told = f"{planned / 1e9:8.2f} GB {measured / 1e9:6.2f} GB {planned / measured:8.2f}"
             print(f"{count:7.1f} M {workers:8} {stage:5} {told}", flush=True)
@@ -93,6 +100,7 @@ def peak_bytes(
     depth: int,
     stage: int,
     samples: int,
+    tensor: int = 1,
     vocab_size: int = VOCABULARY,
     chunked: bool = True,
     checkpoint_seconds: float = 1e-6,
@@ -112,7 +120,7 @@ def peak_bytes(
     if workers > 1:
         store = dist.FileStore(f"{folder}/store", workers)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=workers)
-    placement = Placement(zero_stage=stage, workers=workers)
+    placement = Placement(zero_stage=stage, workers=workers, tensor_workers=tensor)
     small, real = (Path(folder) / name for name in ("small", "real"))
     for scratch in (small, real):
         scratch.mkdir(exist_ok=True)

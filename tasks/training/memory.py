@@ -12,7 +12,7 @@ from cluster.errors import BadInput
 from cluster.machine import gpu_memory, main_memory
 from cluster.placement import Placement
 from model.config import ModelConfig
-from model.flops import activation_bytes, held_parameter_count
+from model.flops import activation_bytes, held_parameter_count, trained_parameter_count
 from tasks.training.settings import OptimizerName, PretrainSettings
 
 MOMENTS: dict[OptimizerName, int] = {"sgd": 0, "momentum": 1, "adagrad": 1, "rmsprop": 1, "muon": 2}
@@ -56,11 +56,12 @@ def device_bytes(
         optimizer, gradients = 0, gradients - share
     if offloaded == "all":
         weights -= share
+    bucket = 4 * min(count, BUCKET) * _copies(stage, workers)
     return DeviceBytes(
         weights=weights,
         gradients=gradients,
         optimizer=optimizer,
-        buffers=4 * min(count, BUCKET) * _copies(stage, workers),
+        buffers=max(bucket, _joined(config, placement)),
         activations=_activations(config, settings, placement),
     )
 
@@ -70,6 +71,14 @@ def _copies(stage: int, workers: int) -> int:
     if workers == 1:
         return int(stage > 0)
     return 2 if stage > 1 else 1
+
+
+def _joined(config: ModelConfig, placement: Placement) -> int:
+    """The whole of a divided network, which the first worker puts together on the CPU at the end,
+    when buckets are no longer needed.
+    """
+    divided = placement.tensor_workers > 1 and not placement.gpus
+    return 4 * trained_parameter_count(config) if divided else 0
 
 
 def check_memory(config: ModelConfig, settings: PretrainSettings, placement: Placement) -> None:

@@ -40,6 +40,7 @@ def test_workers_that_have_a_network_together_hold_parts_of_it() -> None:
     blocks = trained_parameter_count(CONFIG) - kept
     assert part.weights == pytest.approx(4 * (kept + blocks / 2), rel=1e-3)
     assert part.gradients == part.weights
+    assert part.buffers == whole.weights  # put together at the end
     assert whole.activations / 2 < part.activations < whole.activations
 
 
