@@ -10,11 +10,11 @@ Letters: I inputs, O outputs.
 """
 
 import copy
+import ctypes
 import functools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -24,8 +24,8 @@ from model.transformer import LanguageModel
 
 MOST_ROWS = 16
 """With more, the library is as fast."""
-PIECE = 2**18
-"""Weights that a thread multiplies in longer (80 us) than it takes to be told to."""
+ALONE = 2**15
+"""As many weights are multiplied by one thread as soon as by all: these are told to in 2 us."""
 Network = TypeVar("Network", bound=LanguageModel)
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -41,10 +41,10 @@ class QuickLinear(nn.Linear):
 def with_quick_products(network: Network) -> Network:
     """The network for inference: of the same parameters and buffers, with `QuickLinear`s.
 
-    Layers whose weights are not fp32 on a CPU, by row, stay as they are, and so do all without
-    Numba.
+    Layers whose weights are not fp32 on a CPU, by row, stay as they are; all do without Numba or
+    where PyTorch's threads are not those of OpenMP.
     """
-    if find_spec("numba") is None:
+    if not _can():
         return network
     quick = _quick(network)
     if _fits(network.head_weight):
@@ -79,15 +79,13 @@ def _few_rows(x: Tensor, weight_OI: Tensor) -> Tensor:
     outputs, inputs = weight_OI.shape
     x = x.contiguous()
     product = x.new_empty(*x.shape[:-1], outputs)
-    addresses = x.data_ptr(), weight_OI.data_ptr(), product.data_ptr()
-    multiply = functools.partial(_kernel(), *addresses, x.numel() // inputs, outputs, inputs)
-    threads = torch.get_num_threads()
-    pieces = min(threads, outputs * inputs // PIECE)
-    if pieces <= 1:
-        multiply(0, outputs)
-    else:
-        cuts = [outputs * piece // pieces for piece in range(pieces + 1)]
-        list(_pool(threads).map(multiply, cuts[:-1], cuts[1:]))
+    sizes = (ctypes.c_int64 * 3)(x.numel() // inputs, outputs, inputs)
+    addresses = ctypes.addressof(sizes), *(z.data_ptr() for z in (x, weight_OI, product))
+    job = (ctypes.c_void_p * 4)(*addresses)
+    # All or one: between teams of other sizes OpenMP would end threads and start new ones.
+    threads = torch.get_num_threads() if outputs * inputs > ALONE else 1
+    run, kernel = _team()
+    run(kernel, job, threads, 0)
     return product
 
 
@@ -98,15 +96,17 @@ torch.library.register_fake(
 )
 
 
-@functools.cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, "few_rows")
+def _can() -> bool:
+    """Whether there is Numba, and in this process the OpenMP that PyTorch runs its threads by."""
+    return find_spec("numba") is not None and hasattr(ctypes.CDLL(None), "GOMP_parallel")
 
 
 @functools.cache
-def _kernel() -> Callable[..., None]:
-    """The interpreter's lock is free while it runs."""
+def _team() -> tuple[Callable[..., None], int | None]:
+    """What has PyTorch's threads call a function, with the interpreter's lock free; the kernel."""
     from model.generation.few_rows_kernel import multiply
 
-    call: Callable[..., None] = multiply.ctypes
-    return call
+    run: Any = ctypes.CDLL(None).GOMP_parallel
+    run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    run.restype = None
+    return run, multiply.address

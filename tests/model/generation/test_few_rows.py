@@ -39,7 +39,7 @@ def test_rows_that_lie_apart_are_multiplied_as_they_are():
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_threads_share_the_outputs(count, threads, monkeypatch):
-    monkeypatch.setattr(few_rows, "PIECE", 100)
+    monkeypatch.setattr(few_rows, "ALONE", 100)
     threads(count)
     x, weight = torch.randn(5, 33), torch.randn(103, 33)
     assert torch.allclose(quick_linear(x, weight), F.linear(x, weight), atol=2e-5)
@@ -78,8 +78,13 @@ def test_layers_that_do_not_fit_stay():
     assert quick.multiply is F.linear
 
 
-def test_the_model_does_without_numba(monkeypatch):
-    monkeypatch.setattr(few_rows, "find_spec", lambda name: None)
+@pytest.mark.parametrize(
+    ("module", "name", "found"),
+    [(few_rows, "find_spec", None), (few_rows.ctypes, "CDLL", object())],
+    ids=["numba", "openmp"],
+)
+def test_the_model_does_without(module, name, found, monkeypatch):
+    monkeypatch.setattr(module, name, lambda _: found)
     network = Transformer(from_depth(1, vocab_size=50, context=32, width=32, heads=2))
     assert with_quick_products(network) is network
 
