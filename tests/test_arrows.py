@@ -13,7 +13,7 @@ ALLOWED = {
     "model": {"model"},
 }
 MODEL_LIBRARIES = {"torch", "numpy", "safetensors"}
-FASTER_WITH = {"few_rows_kernel.py": {"numba"}}
+FASTER_WITH = {"kernels.py": {"numba"}}
 """Modules of the model that it does without where their library is missing."""
 MODULES = sorted(p for package in ALLOWED for p in (ROOT / package).rglob("*.py"))
 

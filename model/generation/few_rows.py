@@ -10,22 +10,20 @@ Letters: I inputs, O outputs.
 """
 
 import copy
-import ctypes
-import functools
-from collections.abc import Callable
-from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model.attention import Attention, CrossAttention
+from model.generation import one_query, team
 from model.transformer import LanguageModel
 
 MOST_ROWS = 16
 """With more, the library is as fast."""
 ALONE = 2**15
-"""As many weights are multiplied by one thread as soon as by all: these are told to in 2 us."""
+"""As many weights are multiplied by one thread as soon as by all."""
 Network = TypeVar("Network", bound=LanguageModel)
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -44,7 +42,7 @@ def with_quick_products(network: Network) -> Network:
     Layers whose weights are not fp32 on a CPU, by row, stay as they are; all do without Numba or
     where PyTorch's threads are not those of OpenMP.
     """
-    if not _can():
+    if not team.can_run():
         return network
     quick = _quick(network)
     if _fits(network.head_weight):
@@ -57,6 +55,8 @@ def _quick(module: Module) -> Module:
     twin._modules = {name: part and _quick(part) for name, part in module._modules.items()}
     if isinstance(twin, nn.Linear) and _fits(twin.weight):
         twin.__class__ = QuickLinear  # type: ignore[assignment]
+    if isinstance(twin, Attention | CrossAttention):
+        twin.attend = one_query.attend
     return twin
 
 
@@ -79,13 +79,8 @@ def _few_rows(x: Tensor, weight_OI: Tensor) -> Tensor:
     outputs, inputs = weight_OI.shape
     x = x.contiguous()
     product = x.new_empty(*x.shape[:-1], outputs)
-    sizes = (ctypes.c_int64 * 3)(x.numel() // inputs, outputs, inputs)
-    addresses = ctypes.addressof(sizes), *(z.data_ptr() for z in (x, weight_OI, product))
-    job = (ctypes.c_void_p * 4)(*addresses)
-    # All or one: between teams of other sizes OpenMP would end threads and start new ones.
-    threads = torch.get_num_threads() if outputs * inputs > ALONE else 1
-    run, kernel = _team()
-    run(kernel, job, threads, 0)
+    sizes = x.numel() // inputs, outputs, inputs
+    team.run("multiply", sizes, x, weight_OI, product, alone=outputs * inputs <= ALONE)
     return product
 
 
@@ -94,19 +89,3 @@ torch.library.impl("headrace::few_rows", "CPU", _few_rows)
 torch.library.register_fake(
     "headrace::few_rows", lambda x, weight: x.new_empty(*x.shape[:-1], weight.shape[0])
 )
-
-
-def _can() -> bool:
-    """Whether there is Numba, and in this process the OpenMP that PyTorch runs its threads by."""
-    return find_spec("numba") is not None and hasattr(ctypes.CDLL(None), "GOMP_parallel")
-
-
-@functools.cache
-def _team() -> tuple[Callable[..., None], int | None]:
-    """What has PyTorch's threads call a function, with the interpreter's lock free; the kernel."""
-    from model.generation.few_rows_kernel import multiply
-
-    run: Any = ctypes.CDLL(None).GOMP_parallel
-    run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-    run.restype = None
-    return run, multiply.address

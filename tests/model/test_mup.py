@@ -30,9 +30,7 @@ def one_rate(module: nn.Module) -> list[dict[str, Any]]:
     return [{"params": list(module.parameters()), "lr": RATE}]
 
 
-def coordinates(
-    width: int, groups: Groups, monkeypatch: pytest.MonkeyPatch, **changes: Any
-) -> dict[str, float]:
+def coordinates(width: int, groups: Groups, **changes: Any) -> dict[str, float]:
     """The size (root mean square) of what a network computes after a few steps of Adam."""
     torch.manual_seed(0)
     shape = from_depth(2, vocab_size=64, context=32, width=width, heads=4)
@@ -45,41 +43,39 @@ def coordinates(
         module(inputs, targets).backward()
         optimizer.step()
     scores: list[Tensor] = []
-    attend = attention.attend
 
     def watched(config: Any, q: Tensor, k: Tensor, *rest: Any) -> Tensor:
         scores.append(q @ k.mT * config.score_scale)
-        return attend(config, q, k, *rest)
+        return attention.attend(config, q, k, *rest)
 
-    monkeypatch.setattr(attention, "attend", watched)
+    for part in module.modules():
+        if isinstance(part, attention.Attention):
+            part.attend = watched
     with torch.no_grad():
         states: list[Tensor] = []
         module.network.blocks[-1].register_forward_hook(lambda *found: states.append(found[2]))
         logits = module.network.logits(module.network(inputs))
-    monkeypatch.undo()
     found = {"states": states[0], "scores": torch.stack(scores), "logits": logits}
     return {name: x.square().mean().sqrt().item() for name, x in found.items()}
 
 
-def growth(groups: Groups, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> dict[str, float]:
+def growth(groups: Groups, **changes: Any) -> dict[str, float]:
     """How many times larger they are in a wide network than in a narrow one."""
-    narrow, wide = (coordinates(w, groups, monkeypatch, **changes) for w in (NARROW, WIDE))
+    narrow, wide = (coordinates(w, groups, **changes) for w in (NARROW, WIDE))
     return {name: wide[name] / narrow[name] for name in narrow}
 
 
-def test_what_a_network_computes_stays_as_large_at_every_width_with_mup(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    grown = growth(by_kind, monkeypatch, mup=True)
+def test_what_a_network_computes_stays_as_large_at_every_width_with_mup() -> None:
+    grown = growth(by_kind, mup=True)
     assert grown["logits"] == pytest.approx(1, abs=0.05)
     assert grown["states"] == pytest.approx(1, abs=0.25)
     assert grown["scores"] < 1
 
 
-def test_without_mup_it_grows_with_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mup_it_grows_with_the_width() -> None:
     """Scores grow by the dimension of the heads alone, all else where the rates do not fall."""
-    assert growth(by_kind, monkeypatch)["scores"] > 1.3
-    grown = growth(one_rate, monkeypatch)
+    assert growth(by_kind)["scores"] > 1.3
+    grown = growth(one_rate)
     assert grown["states"] > 10 and grown["scores"] > 5 and grown["logits"] > 3
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from model.config import from_depth
-from model.generation import Ending, few_rows, generate
+from model.generation import Ending, few_rows, generate, team
 from model.generation.few_rows import QuickLinear, quick_linear, with_quick_products
 from model.transformer import Transformer
 
@@ -80,7 +80,7 @@ def test_layers_that_do_not_fit_stay():
 
 @pytest.mark.parametrize(
     ("module", "name", "found"),
-    [(few_rows, "find_spec", None), (few_rows.ctypes, "CDLL", object())],
+    [(team, "find_spec", None), (team.ctypes, "CDLL", object())],
     ids=["numba", "openmp"],
 )
 def test_the_model_does_without(module, name, found, monkeypatch):
