@@ -37,7 +37,8 @@ class QuickLinear(nn.Linear):
 
 
 def with_quick_products(network: Network) -> Network:
-    """The network for inference: of the same parameters and buffers, with `QuickLinear`s.
+    """The network for inference: the same parameters and buffers in `QuickLinear`s, and attention
+    by `one_query`.
 
     Layers whose weights are not fp32 on a CPU, by row, stay as they are; all do without Numba or
     where PyTorch's threads are not those of OpenMP.

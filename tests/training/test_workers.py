@@ -21,6 +21,7 @@ from cluster.tracking import NullTracker
 from tasks.training.job import Diverged, Program
 from tasks.training.launch import launch
 from tests.training import toy
+from tests.training.two_ranks import divided_job
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,16 @@ def test_two_workers_with_zero_1_train_as_one_process_does(ray: None, tmp_path: 
     assert losses(shared) == pytest.approx(losses(alone), rel=1e-5)
     assert tracker.steps == list(range(1, 13))
     assert seen[-1] == (12, 12, "steps")
+
+
+@pytest.mark.slow
+def test_two_workers_that_have_a_network_together_train_it_as_one(
+    ray: None, tmp_path: Path
+) -> None:
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    launch(divided_job(alone), Placement())
+    launch(divided_job(together), Placement(workers=2, tensor_workers=2, zero_stage=1))
+    assert losses(together) == pytest.approx(losses(alone), rel=1e-5)
 
 
 def note_process(folder: Path, first: int, count: int) -> dict[str, Any]:
