@@ -13,14 +13,6 @@ from model.generation.few_rows import QuickLinear, quick_linear, with_quick_prod
 from model.transformer import Transformer
 
 
-@pytest.fixture
-def threads():
-    """Sets PyTorch's threads, and puts them back."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("outputs", [1, 3, 4, 37, 256])
 @pytest.mark.parametrize("inputs", [1, 5, 64, 129])
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (3, 1), (8, 1), (2, 8), (17,)])

@@ -13,14 +13,6 @@ from model.masks import Sight
 ROWS, ROOM, INNER = 3, 40, 12
 
 
-@pytest.fixture
-def threads():
-    """Sets PyTorch's threads, and puts them back."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 def masks(heads: int, keys: int) -> dict[str, torch.Tensor | None]:
     seen_B11S = torch.rand(ROWS, 1, 1, keys) < 0.6
     seen_B11S[..., -1] = True
@@ -37,7 +29,9 @@ def masks(heads: int, keys: int) -> dict[str, torch.Tensor | None]:
 @pytest.mark.parametrize("name", masks(1, 1))
 @pytest.mark.parametrize("keys", [1, 3, 4, 37])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (4, 1)])
-def test_one_query_sees_what_the_library_lets_it_see(heads, kv_heads, keys, name, threads):
+def test_one_query_sees_what_the_library_lets_it_see(
+    heads, kv_heads, keys, name, threads, monkeypatch
+):
     config = from_depth(
         1, vocab_size=9, context=64, width=heads * INNER, heads=heads, kv_heads=kv_heads
     )
@@ -47,9 +41,8 @@ def test_one_query_sees_what_the_library_lets_it_see(heads, kv_heads, keys, name
     expected = attention.attend(config, q, k, v, sight, False)
     for count, alone in itertools.product((1, 2, 3), (True, False)):
         threads(count)
-        one_query.ALONE, before = (2**20 if alone else 0), one_query.ALONE
+        monkeypatch.setattr(one_query, "ALONE", 2**20 if alone else 0)
         got = one_query.attend(config, q, k, v, sight, False)
-        one_query.ALONE = before
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
 
 
