@@ -1,6 +1,6 @@
 """What the training loop with DeepSpeed and Ray costs over a bare PyTorch loop, on one CPU thread.
 
-    uv run python benchmarks/training_overhead.py [--steps 20] [--rounds 3] [--stages 0 1 2 3]
+    uv run python benchmarks/training_overhead.py [--steps 20] [--rounds 5] [--stages 0 1 2 3]
 
 Both sides train the same 10 M parameter decoder on the same random tokens with the same fused AdamW
 and gradient clipping, in turns: the bare loop in this process, Headrace's in a Ray worker, as its
@@ -38,7 +38,7 @@ def main() -> None:
     """Print the CPU time of each side and its ratio to the bare loop."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2, 3])
     options = parser.parse_args()
     prepare()

@@ -1,5 +1,6 @@
 """One private home for the whole test run: state, services and ports of its own."""
 
+import logging
 import os
 import shutil
 import sys
@@ -34,6 +35,7 @@ def pytest_sessionfinish() -> None:
     """Take down what the run started, and its home."""
     from cluster import services
 
+    logging.raiseExceptions = False  # what Prefect's threads still say meets closed streams
     _forget_events()
     services.down()
     shutil.rmtree(_HOME, ignore_errors=True)

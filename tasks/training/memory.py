@@ -56,7 +56,7 @@ def device_bytes(
         optimizer, gradients = 0, gradients - share
     if offloaded == "all":
         weights -= share
-    bucket = 4 * min(count, BUCKET) * _copies(stage, workers)
+    bucket = 4 * min(count, BUCKET) * _copies(stage, workers, on_gpu=placement.gpus > 0)
     return DeviceBytes(
         weights=weights,
         gradients=gradients,
@@ -66,11 +66,13 @@ def device_bytes(
     )
 
 
-def _copies(stage: int, workers: int) -> int:
-    """Of a bucket of gradients: the bucket, and from ZeRO 2 on what each worker is sent of it."""
+def _copies(stage: int, workers: int, on_gpu: bool) -> int:
+    """Of a bucket of gradients: the bucket, from ZeRO 2 on what each worker is sent of it, and in
+    ZeRO 3 on the CPU a third, in which gloo adds up.
+    """
     if workers == 1:
         return int(stage > 0)
-    return 2 if stage > 1 else 1
+    return {2: 2, 3: 2 if on_gpu else 3}.get(stage, 1)
 
 
 def _joined(config: ModelConfig, placement: Placement) -> int:

@@ -24,7 +24,7 @@ SETTINGS = PretrainSettings(context=256, batch_tokens=512)
         (0, 4, 20),
         (1, 4, 16),
         (2, 4, 17),
-        (3, 4, 19),
+        (3, 4, 23),
     ],
 )
 def test_bytes_of_a_parameter(stage: int, workers: int, each: int) -> None:
