@@ -17,7 +17,7 @@ import typer
 from cluster.environment import keep_bytecode
 from cluster.errors import BadInput, StageFailed
 from flows.commands import measures, models, runs, scores, services, store
-from flows.output import console
+from flows.output import tell
 
 INTERRUPTED = 130  # what Typer makes of Ctrl-C, and shells expect
 app = typer.Typer(
@@ -51,7 +51,7 @@ def _guarded() -> int:
             raise KeyboardInterrupt
         return status or 0
     except (KeyboardInterrupt, typer.Abort):
-        console.print("interrupted; the same command goes on from here")
+        tell("interrupted; the same command goes on from here")
         return INTERRUPTED
     except BrokenPipeError:  # `headrace ls | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -69,8 +69,7 @@ def _guarded() -> int:
 
 
 def _say(error: Exception, status: int) -> int:
-    console.print("[bold red]error:[/]", end=" ")
-    console.print(str(error), markup=False, highlight=False, soft_wrap=True)
+    tell(str(error), "error:", "bold red")
     return status
 
 

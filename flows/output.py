@@ -1,5 +1,8 @@
 """What commands print: one JSON object on stdout with `--json`, readable text otherwise.
 
+All printing goes through here. Text is text: what users and libraries write is never read as
+Rich's markup (`[int]`, `[/x]`), as an emoji's name or as a terminal's control sequence.
+
 With `--json`, file descriptor 1 points at stderr while the command works, because libraries
 (DeepSpeed among them) and child processes write to stdout as they please.
 """
@@ -8,13 +11,30 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-console = Console(stderr=True)
+console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+
+
+def plain(text: object, style: str = "") -> Text:
+    """Text to be shown as it stands; what would command a terminal is made visible."""
+    return Text(str(text).replace("\x1b", "␛"), style=style)
+
+
+def tell(text: str, label: str = "", style: str = "") -> None:
+    """Print a line on stderr, after a label in a style of its own."""
+    start = [plain(label, style)] if label else []
+    console.print(*start, plain(text), soft_wrap=True)
+
+
+def waiting(text: str) -> AbstractContextManager[object]:
+    """Show on a terminal that something takes a moment, until the block ends."""
+    return console.status(plain(text))
 
 
 class Output:
@@ -31,7 +51,7 @@ class Output:
     def say(self, text: str) -> None:
         """Print a line for people; silent with `--json`."""
         if not self.as_json:
-            Console().print(text, highlight=False, soft_wrap=True)
+            _stdout().print(plain(text), soft_wrap=True)
 
     def table(self, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
         """Print a table for people; silent with `--json`."""
@@ -39,10 +59,14 @@ class Output:
             return
         table = Table(box=None, header_style="bold")
         for column in columns:
-            table.add_column(column, overflow="fold")  # what is shown can be copied, whole
+            table.add_column(plain(column), overflow="fold")  # what is shown can be copied, whole
         for row in rows:
-            table.add_row(*("" if cell is None else str(cell) for cell in row))
-        Console().print(table)
+            table.add_row(*(plain("" if cell is None else cell) for cell in row))
+        _stdout().print(table)
+
+
+def _stdout() -> Console:
+    return Console(markup=False, highlight=False, emoji=False)
 
 
 @contextmanager

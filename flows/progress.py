@@ -18,7 +18,7 @@ from cluster.artifact import MANIFEST
 from cluster.store import Store
 from flows.dag import Dag, Node
 from flows.end_to_end import plan
-from flows.output import console, duration, human
+from flows.output import console, duration, human, tell
 from flows.recipe import Recipe
 
 
@@ -59,7 +59,7 @@ def _tell(store: Store, nodes: list[Node], stop: threading.Event) -> None:
     while not stop.wait(0.5):
         for node in [n for n in left if _is_done(store, n, began)]:
             left.remove(node)
-            console.print(f"{len(nodes) - len(left)} of {len(nodes)}: {node.name}", highlight=False)
+            tell(f"{len(nodes) - len(left)} of {len(nodes)}: {node.name}")
 
 
 def _is_done(store: Store, node: Node, began: float) -> bool:
@@ -70,11 +70,11 @@ def _is_done(store: Store, node: Node, began: float) -> bool:
 
 def _bars() -> Progress:
     return Progress(
-        TextColumn("{task.description}", table_column=Column(width=24, no_wrap=True)),
+        TextColumn("{task.description}", markup=False, table_column=Column(width=24, no_wrap=True)),
         BarColumn(bar_width=24),
-        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.percentage:>3.0f}%", markup=False),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[figures]}"),
+        TextColumn("{task.fields[figures]}", markup=False),
         console=console,
         refresh_per_second=4,
     )

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-
 from cluster.artifact import Artifact
 from flows.output import Output
 from tasks.reporting.funnel import funnel, side_by_side
@@ -26,7 +24,7 @@ def show_inspection(out: Output, stages: list[dict[str, Any]]) -> None:
         for rule, count in stage["lines_removed"].items():
             out.say(f"  {rule}: {count:,} lines taken out of kept rows")
         for group in stage["removed"]:
-            out.say(f"  {escape(group['reason'])}: {group['rows']:,} rows removed")
+            out.say(f"  {group['reason']}: {group['rows']:,} rows removed")
         for cut in stage["cut"]:
             what = f"{cut['count']:,} {cut['kind']} of {cut['documents']:,} documents"
             out.say(f"  {what} cut: they are there before")
@@ -50,4 +48,4 @@ def _cell(sample: dict[str, Any] | None) -> str:
     lines = str(sample["text"])[:SHOWN_CHARACTERS].splitlines()[:SHOWN_LINES]
     head = [f"[{sample['reason']}]"] if "reason" in sample else []
     shown = [*head, str(sample["origin"]), *(f"  {line}" for line in lines), ""]
-    return escape("\n".join(shown))
+    return "\n".join(shown)

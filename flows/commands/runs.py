@@ -8,7 +8,7 @@ import typer
 
 from cluster.errors import BadInput, StageFailed
 from flows.commands.options import AsJson, Home, Inspect, Overrides, Rebuild, RecipeName
-from flows.output import Output, console, duration, human, output
+from flows.output import Output, duration, human, output, waiting
 
 if TYPE_CHECKING:
     from flows.recipe import Recipe
@@ -97,7 +97,7 @@ def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
     from cluster.runs import records
     from cluster.services import up
 
-    with console.status("starting the local services"):
+    with waiting("starting the local services"):
         up()
     from flows.pipeline import pipeline
     from flows.progress import watch
