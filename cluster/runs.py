@@ -16,7 +16,7 @@ from cluster.files import write_atomically
 from cluster.locks import whoami
 from cluster.settings import Settings
 
-State = Literal["planned", "built", "cached", "failed"]
+State = Literal["planned", "built", "cached", "failed", "skipped"]
 
 
 class StageRecord(Settings):

@@ -1,8 +1,9 @@
 """A planned run, carried out: each stage a Prefect task, on Ray unless it is cached.
 
 The driver asks the store first. A hit is a driver task that ends in a `Cached` state; a miss is
-submitted to Ray, which starts with the first of them. What stages hand to each other is the path of
-an artifact; bytes stay where they are.
+submitted to Ray, which starts with the first of them, as soon as what it needs is there; what waits
+for a stage that failed ends in a `Skipped` state. What stages hand to each other is the path of an
+artifact; bytes stay where they are.
 """
 
 import logging
@@ -11,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -19,7 +21,7 @@ from prefect import task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
-from prefect.states import Completed, State
+from prefect.states import Cancelled, Completed, State
 from prefect_ray.context import remote_options
 
 from cluster.artifact import Artifact
@@ -113,6 +115,12 @@ def cached_stage(name: str, path: str, inputs: dict[str, Any]) -> State[str]:
     return Completed(name="Cached", message=f"{name}: {path}", data=path)
 
 
+@task(cache_policy=NO_CACHE, persist_result=False)
+def skipped_stage(why: str) -> State[str]:
+    """A stage that is not run, as one that it needs failed."""
+    return Cancelled(name="Skipped", message=why)
+
+
 def execute(
     dag: Dag,
     placement: Placement,
@@ -121,33 +129,85 @@ def execute(
 ) -> list[StageRecord]:
     """Run every stage of the plan inside the current Prefect flow run; one record per stage.
 
-    A failed stage fails those that need it; the others go on.
+    `on_stage` is called as each ends. A failed stage skips those that need it; the others go on.
     """
-    handles: dict[str, Handle] = {}
-    for node in dag:
-        handles[node.name] = _start(node, handles, dag, placement, tracking_parent)
-    records = []
-    for node in dag:
-        record = _record(node, handles[node.name])
-        records.append(record)
-        on_stage(record)
-    return records
+    run = Run(dag, placement, tracking_parent)
+    waiting = list(dag)
+    while len(run.records) < len(dag.nodes):
+        for node in waiting:
+            if run.records.keys() >= {need.name for need in _needs(node)}:
+                run.handles[node.name] = run.start(node)
+        waiting = [node for node in waiting if node.name not in run.handles]
+        for node in run.ended():
+            run.records[node.name] = _record(node, run.handles[node.name], run.causes(node))
+            on_stage(run.records[node.name])
+    return [run.records[node.name] for node in dag]
 
 
-def _start(
-    node: Node,
-    handles: dict[str, Handle],
-    dag: Dag,
-    placement: Placement,
-    tracking_parent: str | None,
-) -> Handle:
-    inputs = {key: _handles(value, handles) for key, value in node.upstream.items()}
-    names: dict[str, Any] = {"name": node.spec.stage, "task_run_name": node.name}
-    if node.found:
-        cached = cached_stage.with_options(**names)
-        state: Any = cached(node.name, str(node.found.path), inputs, return_state=True)
-        return cast(State[str], state)
-    call = Call(
+class Run:
+    """Which stages of a plan have been started, and what became of those that have ended."""
+
+    def __init__(self, dag: Dag, placement: Placement, tracking_parent: str | None):
+        self.dag, self.placement, self.tracking_parent = dag, placement, tracking_parent
+        self.handles: dict[str, Handle] = {}
+        self.records: dict[str, StageRecord] = {}
+
+    def start(self, node: Node) -> Handle:
+        """Start a stage of which all that it needs has ended."""
+        names: dict[str, Any] = {"name": node.spec.stage, "task_run_name": node.name}
+        causes = self.causes(node)
+        if causes and not node.found:
+            return _ended_with(skipped_stage.with_options(**names), _not_run(causes))
+        upstream = {} if causes else node.upstream
+        inputs = {key: _handles(value, self.handles) for key, value in upstream.items()}
+        if node.found:
+            path = str(node.found.path)
+            return _ended_with(cached_stage.with_options(**names), node.name, path, inputs)
+        call = _call(node, self.dag, self.placement, self.tracking_parent)
+        with remote_options(max_retries=RAY_RETRIES, **_resources(node, self.placement)):
+            submit: Any = build_stage.with_options(**names).submit
+            return cast(PrefectFuture[str], submit(call, inputs))
+
+    def causes(self, node: Node) -> list[str]:
+        """The failed stages for which this one cannot run."""
+        found: dict[str, None] = {}
+        for need in _needs(node):
+            if self.records[need.name].state == "failed":
+                found[need.name] = None
+            elif self.records[need.name].state == "skipped":
+                found |= dict.fromkeys(self.causes(need))
+        return list(found)
+
+    def ended(self) -> list[Node]:
+        """The started stages that have ended and have no record yet; waits until there is one."""
+        started = [n for n in self.dag if n.name in self.handles and n.name not in self.records]
+        done = [node for node in started if isinstance(self.handles[node.name], State)]
+        if done:
+            return done
+        import ray
+
+        running = {cast(Any, self.handles[node.name]).wrapped_future: node for node in started}
+        ready, _ = ray.wait(list(running), num_returns=1)
+        return [running[reference] for reference in ready]
+
+
+def _ended_with(stage: Any, *arguments: Any) -> State[str]:
+    """The state of a stage for which the driver does what there is to do."""
+    return cast(State[str], stage(*arguments, return_state=True))
+
+
+def _needs(node: Node) -> list[Node]:
+    """The stages that have to end before this one starts."""
+    values = [v if isinstance(v, list) else [v] for v in node.upstream.values()]
+    return [*chain.from_iterable(values), *([node.after] if node.after else [])]
+
+
+def _not_run(causes: list[str]) -> str:
+    return f"not run: {', '.join(causes)} failed"
+
+
+def _call(node: Node, dag: Dag, placement: Placement, tracking_parent: str | None) -> Call:
+    return Call(
         name=node.name,
         recipe=dag.recipe,
         label=node.spec.label,
@@ -159,10 +219,6 @@ def _start(
         tracking_parent=tracking_parent,
         forced=node.why == "forced",
     )
-    with remote_options(max_retries=RAY_RETRIES, **_resources(node, placement)):
-        waits: Any = [handles[node.after.name]] if node.after else None
-        submit: Any = build_stage.with_options(**names).submit
-        return cast(PrefectFuture[str], submit(call, inputs, wait_for=waits))
 
 
 def _resources(node: Node, placement: Placement) -> dict[str, int]:
@@ -188,15 +244,17 @@ def _load(value: str | list[str]) -> Artifact | list[Artifact]:
     return [Artifact.load(Path(path)) for path in value]
 
 
-def _record(node: Node, handle: Handle) -> StageRecord:
-    """Wait for a stage; what became of it."""
+def _record(node: Node, handle: Handle, causes: list[str]) -> StageRecord:
+    """What became of a stage that has ended; `causes` are the failed stages it is skipped for."""
     state = _final_state(handle)
     about = {
         "name": node.name,
         "stage": node.spec.stage,
         "fingerprint": node.spec.fingerprint,
-        "why": node.why,
+        "why": _not_run(causes) if causes and not node.found else node.why,
     }
+    if causes and not node.found:
+        return StageRecord(**about, state="skipped", error=about["why"])
     if not state.is_completed():
         error = _error(state)
         bad = isinstance(error, BadInput)

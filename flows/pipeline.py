@@ -62,6 +62,8 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
         status = "failed" if any(s.state == "failed" for s in done) else "completed"
     finally:
         seconds = round(time.monotonic() - started, 3)
+        order = [node.name for node in dag]
+        done.sort(key=lambda stage: order.index(stage.name))
         record = record.model_copy(update={"stages": done, "status": status, "seconds": seconds})
         record = record.model_copy(update=_results(done))
         record.save(store.root)
@@ -104,13 +106,19 @@ def _results(stages: list[StageRecord]) -> dict[str, Any]:
     return {"metrics": metrics, "report": report}
 
 
+def _cell(text: str) -> str:
+    """Text that stays in its cell of a Markdown table."""
+    return " ".join(text.replace("|", "\\|").replace("`", "'").split())
+
+
 def _publish(record: RunRecord) -> None:
     """Show the outcome on the flow run's page in the Prefect UI."""
     if url := record.urls.get("mlflow"):
         create_link_artifact(key="mlflow-run", link=url, description="The run in MLflow")
     lines = [f"| {key} | {value:.5g} |" for key, value in sorted(record.metrics.items())]
     stages = [
-        f"| {s.name} | {s.state} | {s.seconds:.1f} | {s.why} | `{s.artifact or s.error}` |"
+        f"| {s.name} | {s.state} | {s.seconds:.1f} | {_cell(s.why)} "
+        f"| `{_cell(s.artifact or s.error or '')}` |"
         for s in record.stages
     ]
     text = "\n".join(

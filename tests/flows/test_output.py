@@ -6,9 +6,11 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
+from rich.progress import TextColumn
 from rich.text import Text
 from typer.main import get_command
 
@@ -86,7 +88,7 @@ def test_errors_status_and_progress_show_text_as_it_stands(stderr: io.StringIO) 
         pass
     assert stderr.getvalue().count(HOSTILE) == 2
     with progress._bars() as bars:
-        bars.columns[0].get_table_column().width = 100
+        cast(TextColumn, bars.columns[0]).get_table_column().width = 100
         bars.add_task(HOSTILE, total=1, figures=HOSTILE)
     assert stderr.getvalue().count(HOSTILE) >= 4
 

@@ -1,0 +1,55 @@
+"""A run with a stage that fails: what the command says of it, and what Prefect shows."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+RECIPE = """
+name: spoilt
+sources: [{{path: {path}}}]
+filters: {{max_bad_rate: 0.1}}
+"""
+
+
+@pytest.fixture(scope="module")
+def failed(
+    shared_home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("spoilt")
+    (folder / "rows.jsonl").write_text('{"text": "a row [int]"}\nnone [/x]\nnone\n')
+    (folder / "recipe.yaml").write_text(RECIPE.format(path=folder / "rows.jsonl"))
+    command = [sys.executable, "-m", "flows.cli", "data", str(folder / "recipe.yaml"), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return done, json.loads(done.stdout)
+
+
+def test_what_needs_a_failed_stage_is_skipped_and_says_why(
+    failed: tuple[subprocess.CompletedProcess[str], dict[str, Any]],
+) -> None:
+    done, run = failed
+    assert (done.returncode, run["status"]) == (2, "failed")
+    read, *others = run["stages"]
+    assert (read["name"], read["state"]) == ("read", "failed")
+    assert "rows.jsonl" in read["error"] and "Traceback" not in done.stderr
+    assert {(s["state"], s["why"]) for s in others} == {("skipped", "not run: read failed")}
+    assert done.stderr.splitlines()[-1].startswith("error: read: ")
+    assert "UnfinishedRun" not in done.stderr + done.stdout
+
+
+def test_prefect_shows_one_failure_and_what_was_not_run(
+    failed: tuple[subprocess.CompletedProcess[str], dict[str, Any]],
+) -> None:
+    url = failed[1]["urls"]["prefect"]
+    base, flow_run = url.split("/runs/")[0], url.rsplit("/", 1)[1]
+    body = {"flow_runs": {"id": {"any_": [flow_run]}}, "limit": 200}
+    runs = httpx.post(f"{base}/api/task_runs/filter", json=body, timeout=30).json()
+    shown = {run["name"]: run["state"] for run in runs}
+    assert set(shown) == {stage["name"] for stage in failed[1]["stages"]}
+    assert shown.pop("read")["type"] == "FAILED"
+    said = {(state["type"], state["name"], state["message"]) for state in shown.values()}
+    assert said == {("CANCELLED", "Skipped", "not run: read failed")}
