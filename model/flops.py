@@ -54,15 +54,19 @@ def approximate_parameter_count(config: ModelConfig) -> int:
     return 2 * config.width * config.depth * (2 * values + config.ffn_width)
 
 
-def flops_per_token(config: ModelConfig, context: int | None = None) -> float:
+def flops_per_token(
+    config: ModelConfig, context: int | None = None, *, lm_head: bool = True
+) -> float:
     """Forward and backward FLOPs for one training token in a sequence of `context` tokens.
 
     6 for every weight that is multiplied (the head is, even when tied; embeddings are looked up; of
     experts only the active ones), and 12 x heads x head_dim x context a layer for attention scores
     and mixing; the causal half is not discounted (Chowdhery et al. 2022, appendix B). A window caps
     the context of its layers. An encoder-decoder's token is a source token with a target token.
+    A network whose states are read by another head than its own does without `lm_head`.
     """
-    return sum(part.flops for part in parts(config, context))
+    counted = (p for p in parts(config, context) if lm_head or p.role not in ("head", "own head"))
+    return sum(part.flops for part in counted)
 
 
 @dataclass(frozen=True, kw_only=True)

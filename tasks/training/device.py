@@ -6,18 +6,23 @@ from pathlib import Path
 
 import torch
 
+from tasks.training.process import is_fast
+from tasks.training.settings import Precision
+
 DENSE_HALF = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "B200": 2250e12}
 """FLOP/s in half precision of GPUs by a part of their name, from NVIDIA's data sheets, dense."""
 
 
-def peak_flops(device: torch.device, precision: str) -> float:
-    """FLOP/s at best: the data sheet's, or what one large matrix product reaches."""
+def peak_flops(device: torch.device, precision: Precision) -> float:
+    """FLOP/s at best: the data sheet's, or what one matrix product reaches, small where the CPU has
+    no such arithmetic and would take seconds.
+    """
     if device.type == "cuda" and precision != "fp32":
         name = torch.cuda.get_device_name(device)
         known = [flops for part, flops in DENSE_HALF.items() if part in name]
         if known:
             return known[0]
-    size = 8192 if device.type == "cuda" else 768
+    size = 8192 if device.type == "cuda" else 768 if is_fast(precision) else 128
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
     matrix = torch.ones(size, size, device=device, dtype=dtype)
     return 2 * size**3 / min(_seconds(matrix) for _ in range(4))

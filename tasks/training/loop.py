@@ -280,7 +280,7 @@ class Trainer:
         if self.peak_flops:
             achieved = tokens / seconds * self.job.flops_per_token
             share = achieved / (self.peak_flops * self.world.size)
-            figures |= {"flops_per_second": round(achieved, 1), "peak_share": round(share, 4)}
+            figures |= {"flops_per_second": round(achieved, 1), "mfu": round(share, 4)}
         return figures
 
     def watch(self, step: int, loss: float) -> None:

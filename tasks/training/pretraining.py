@@ -82,6 +82,8 @@ def train_network(
         optimizer=settings.optimizer,
         precision=settings.precision,
         seed=seed,
+        most_skipped=settings.most_skipped,
+        flops_per_token=flops_per_token(config),
         data=_bytes_of(shards, packing),
         scratch=draft.scratch,
         tracker=draft.tracker,

@@ -22,7 +22,7 @@ TIMING = (
     "update_seconds",
     "tokens_per_second",
     "flops_per_second",
-    "peak_share",
+    "mfu",
     "memory_bytes",
 )
 Row = dict[str, Any]

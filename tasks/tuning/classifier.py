@@ -16,6 +16,7 @@ from cluster.errors import BadInput
 from cluster.store import Draft
 from model import hub
 from model.encoder_decoder import EncoderDecoder
+from model.flops import flops_per_token
 from model.heads import SequenceClassifier
 from model.transformer import Transformer
 from tasks.generation import load_model
@@ -87,7 +88,10 @@ def fine_tune(base: Path, settings: ClassifySettings, seed: int, draft: Draft) -
     build = partial(program, base, draft.scratch / ROWS, len(labels), encoder.pad, seed)
     steps = max(1, round(settings.epochs * len(train) / settings.batch_rows))
     log.info("%d rows of %d classes, %d steps", len(train), len(labels), steps)
-    job = tuning_job(build, steps, settings.batch_rows, settings, seed, draft)
+    flops = flops_per_token(network.config, length, lm_head=False)
+    job = tuning_job(
+        build, steps, settings.batch_rows, settings, seed, draft, flops_per_token=flops
+    )
     weights = launch(job, draft.placement)
     classifier = SequenceClassifier(network, len(labels))
     load_trained(classifier, weights)

@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from cluster.errors import BadInput
 from cluster.store import Draft
 from model import hub
+from model.flops import flops_per_token
 from model.objectives.modules import CausalLM
 from model.transformer import Transformer
 from tasks.generation import load_model
@@ -57,7 +58,9 @@ def tune(base: Path, settings: InstructSettings, seed: int, draft: Draft) -> Non
     samples = max(1, settings.batch_tokens // context)
     steps = max(1, round(settings.tokens / (samples * context)))
     build = partial(program, base, draft.scratch / ROWS, seed)
-    weights = launch(tuning_job(build, steps, samples, settings, seed, draft), draft.placement)
+    flops = flops_per_token(network.config)
+    job = tuning_job(build, steps, samples, settings, seed, draft, flops_per_token=flops)
+    weights = launch(job, draft.placement)
     load_trained(module, weights)
     draft.metrics["answer_loss"] = answer_loss(module, measured)
     draft.metrics["rows"] = float(len(heldout.pairs))

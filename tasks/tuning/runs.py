@@ -29,6 +29,8 @@ def tuning_job(
     settings: TrainSettings,
     seed: int,
     draft: Draft,
+    *,
+    flops_per_token: float,
 ) -> TrainJob:
     """The job of a tuning stage. Raises BadInput where workers are to share rows or a network."""
     kinds = {
@@ -46,6 +48,7 @@ def tuning_job(
         optimizer=settings.optimizer,
         precision=settings.precision,
         seed=seed,
+        flops_per_token=flops_per_token,
         tracker=draft.tracker,
         on_progress=draft.progress,
         checkpoint_seconds=draft.placement.checkpoint_seconds,

@@ -348,7 +348,7 @@ def test_rows_tell_the_speed_and_where_a_step_spends_its_time(tmp_path: Path) ->
     for row in rows(job):
         assert row["flops_per_second"] == pytest.approx(1e3 * row["tokens_per_second"], rel=0.01)
         assert 0 <= row["data_seconds"] + row["update_seconds"] <= row["seconds"]
-        assert 0 <= row["peak_share"] < 1
+        assert 0 <= row["mfu"] < 1
         assert row["memory_bytes"] > 50e6
 
 

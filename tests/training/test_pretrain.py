@@ -1,6 +1,7 @@
 """The pretraining stage: what it writes, what it refuses, and that a seed fixes its bits."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from cluster.placement import Placement
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from model import hub
+from model.flops import flops_per_token
 from model.objectives.modules import CausalLM
 from tasks.data.text import TextWriter
 from tasks.scaling.compare import compare
 from tasks.scoring.evaluate import HeldoutSettings, evaluate
+from tasks.tokens.encoder import load
 from tasks.tokens.loader import Loader
 from tasks.tokens.shards import ShardSettings, shards
 from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
@@ -32,22 +35,28 @@ MODEL = ModelSettings(depth=2, width=32)
 
 
 @stage(version=1, name="text")
-def write_text(word: str, draft: Draft) -> None:
-    texts = [f"the {word} number {i} runs {i * i} times" for i in range(300)]
+def write_text(texts: list[str], draft: Draft) -> None:
     same = ["made"] * len(texts)
-    rows = {"id": list(map(str, range(300))), "text": texts, "source": same, "origin": same}
+    rows = {"id": list(map(str, range(len(texts)))), "text": texts, "source": same, "origin": same}
     with TextWriter(draft.path) as writer:
         writer.write(pa.table(rows | {"license": same}))
 
 
-class Made:
-    """Shards and tokenizer of a made-up text, and the stage run on them."""
+def told_of(word: str) -> list[str]:
+    return [f"the {word} number {i} runs {i * i} times" for i in range(300)]
 
-    def __init__(self, root: Path, word: str = "wheel"):
+
+class Made:
+    """Shards and tokenizer of some made-up texts, and the stage run on them."""
+
+    def __init__(self, root: Path, texts: list[str], vocab_size: int = 290):
         self.store = Store(root)
-        text = build(write_text, self.store, word=word)
+        text = build(write_text, self.store, texts=texts)
         self.tokenizer = build(
-            train_tokenizer, self.store, text=text, settings=TokenizerSettings(vocab_size=290)
+            train_tokenizer,
+            self.store,
+            text=text,
+            settings=TokenizerSettings(vocab_size=vocab_size),
         )
         self.shards = build(
             shards, self.store, text=text, tokenizer=self.tokenizer, settings=ShardSettings()
@@ -56,9 +65,9 @@ class Made:
     def pretrain(
         self,
         recipe: str = "test",
-        zero_stage: int = 0,
         seed: int = 0,
         settings: PretrainSettings = SETTINGS,
+        placement: Placement | None = None,
         **more: Any,
     ) -> Artifact:
         return build(
@@ -66,7 +75,7 @@ class Made:
             self.store,
             recipe=recipe,
             force=True,
-            placement=Placement(zero_stage=zero_stage),
+            placement=placement,
             shards=self.shards,
             tokenizer=self.tokenizer,
             settings=settings,
@@ -76,9 +85,13 @@ class Made:
         )
 
 
+def rows_of(model: Artifact) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return Made(tmp_path_factory.mktemp("store"))
+    return Made(tmp_path_factory.mktemp("store"), told_of("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +107,7 @@ def test_the_artifact_is_a_model_folder_with_its_history(model: Artifact) -> Non
         "tokenizer.json",
         "tokenizer_config.json",
     ]
-    rows = [json.loads(line) for line in model.file("metrics.jsonl").read_text().splitlines()]
+    rows = rows_of(model)
     assert [row["step"] for row in rows] == list(range(1, 17))
     assert model.manifest.tokens == rows[-1]["tokens"] == 16 * 128
     facts = model.manifest.facts
@@ -140,15 +153,49 @@ def test_a_variant_that_diverges_is_a_row_of_the_comparison_and_never_best(
     assert (none.manifest.facts["best"], none.manifest.metrics) == (None, {})
 
 
+def test_rows_tell_the_speed_in_flops_and_the_share_of_the_devices_peak(model: Artifact) -> None:
+    config = MODEL.config(model.manifest.facts["vocab_size"], SETTINGS.context)
+    for row in rows_of(model):
+        expected = flops_per_token(config) * row["tokens_per_second"]
+        assert row["flops_per_second"] == pytest.approx(expected, rel=0.01)
+        assert 0 < row["mfu"] < 1
+
+
+GARBAGE = "\u0394\u03bb\u221e\u03a9" * 4
+
+
+def test_a_batch_of_garbage_is_skipped_as_often_as_the_settings_allow(tmp_path: Path) -> None:
+    """One in a hundred documents is nothing like the others, and a batch is one sample."""
+    draw = random.Random(0)
+    texts = ["".join(draw.choices("ab", k=40)) for _ in range(300)]
+    texts[60::100] = [GARBAGE] * 3
+    made = Made(tmp_path, texts, vocab_size=260)
+    how = {"tokens": 2_400, "batch_tokens": 16}
+    skipping, never = (SETTINGS.model_copy(update={**how, "most_skipped": n}) for n in (9, 0))
+    model = made.pretrain("skipping", settings=skipping)
+    skipped = model.manifest.facts["skipped_batches"]
+    assert skipped
+    encoder = load(made.tokenizer)
+    order = Loader(made.shards, "train", 16, 0)
+    for step in skipped:
+        read = encoder.decode(order.batch(step - 1, 1)["inputs"][0].tolist())
+        assert set(read) & set(GARBAGE)
+    assert [row["step"] for row in rows_of(model)] == list(range(1, 151))
+    everything = made.pretrain("never", settings=never)
+    assert everything.manifest.facts["skipped_batches"] == []
+    worst = [max(row["loss"] for row in rows_of(m)[20:]) for m in (model, everything)]
+    assert worst[0] < worst[1] / 2
+
+
 def test_zero_3_trains_the_real_network_alike(made: Made, model: Artifact) -> None:
-    sharded = made.pretrain("sharded", zero_stage=3)
+    sharded = made.pretrain("sharded", placement=Placement(zero_stage=3))
     assert sharded.manifest.metrics["train_loss"] == pytest.approx(
         model.manifest.metrics["train_loss"], rel=1e-4
     )
 
 
 def test_shards_of_another_tokenizer_are_refused(made: Made, tmp_path: Path) -> None:
-    other = Made(tmp_path, word="mill")
+    other = Made(tmp_path, told_of("mill"))
     other.tokenizer = made.tokenizer
     with pytest.raises(BadInput, match=r"encoded by another tokenizer .* tokenizer_sha256"):
         other.pretrain()

@@ -15,6 +15,7 @@ from cluster.stage import build
 from cluster.store import Store
 from model.config import from_depth
 from model.encoder_decoder import EncoderDecoder
+from model.flops import flops_per_token
 from tasks.generation import load_model
 from tasks.tokens.encoder import Encoder
 from tasks.training.settings import OptimizerSettings
@@ -75,6 +76,16 @@ def test_an_encoder_reads_the_class_off_its_class_token(
     head = class_token(encoder, network)
     inputs, _ = encode(encoder, [Snippet("a b", "x", "y")], 8, head)
     assert inputs[0, 0] == encoder.special("class")
+
+
+def test_rows_tell_the_speed_without_the_lm_head_that_is_not_used(tuned: Artifact) -> None:
+    config = load_model(tuned.path)[0].config
+    whole, used = (flops_per_token(config, 24, lm_head=head) for head in (True, False))
+    assert whole - used == 6 * config.vocab_size * config.width
+    for line in tuned.file("metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        assert row["flops_per_second"] == pytest.approx(used * row["tokens_per_second"], rel=0.01)
+        assert row["mfu"] > 0
 
 
 def test_an_encoder_decoder_is_refused() -> None:
