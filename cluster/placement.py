@@ -30,6 +30,12 @@ class Placement(Settings):
     threads: int | None = Field(
         None, ge=1, description="CPU threads per training process; null is one"
     )
+    micro_batch_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="tokens a training process works on at a time, at most (one sample at least); "
+        "null is its whole share of a batch",
+    )
     zero_stage: int = Field(0, ge=0, le=3, description="DeepSpeed ZeRO stage")
     offload: Literal["optimizer", "all"] | None = Field(
         None, description="what a GPU keeps in main memory; all is weights too, with zero_stage 3"
@@ -89,6 +95,14 @@ class Placement(Settings):
                     f"{getattr(self, name)}: it must be {allowed}; or set tensor_workers to 1"
                 )
         return self
+
+    def micro_samples(self, sample_tokens: int) -> int | None:
+        """Samples of so many tokens that a process works on at a time, at most; those that share
+        rows have as many times more together. None is its whole share.
+        """
+        if self.micro_batch_tokens is None:
+            return None
+        return max(1, self.micro_batch_tokens * self.sequence_workers // sample_tokens)
 
     @property
     def cpu_threads(self) -> int:

@@ -40,6 +40,8 @@ from tasks.training.settings import ModelSettings, PretrainSettings, check_objec
 from tasks.tuning.settings import ClassifySettings, InstructSettings
 
 SHIPPED = Path(__file__).parent / "recipes"
+MOVED = {"pretrain.micro_batch_tokens": "placement.micro_batch_tokens"}
+"""Keys of earlier recipes, and what they are called now."""
 
 
 class EvaluateSettings(Settings):
@@ -260,6 +262,8 @@ def validate(values: dict[str, Any], origin: str) -> Recipe:
 def _explain(fault: Any) -> str:
     """One validation fault in words, with the nearest key for an unknown one."""
     place = ".".join(str(part) for part in fault["loc"])
+    if place in MOVED:
+        return f"'{place}' is `{MOVED[place]}` now; write its value there"
     if fault["type"] == "extra_forbidden":
         return f"unknown key '{place}': {nearest(str(fault['loc'][-1]), _keys(fault['loc'][:-1]))}"
     if fault["type"] == "missing":

@@ -47,6 +47,8 @@ def _key(member: MemberSettings, vocab_size: int, placement: Placement) -> str:
     model, training = member.model, member.training
     shape = f"d{model.width} x{model.depth} h{model.heads} v{vocab_size} t{training.context}"
     where = f"gpu{placement.gpus} threads{placement.cpu_threads} workers{placement.workers}"
+    if placement.micro_batch_tokens:
+        where += f" micro{placement.micro_batch_tokens}"
     return f"{shape} b{training.batch_tokens} {training.precision} {where}"
 
 
@@ -64,7 +66,7 @@ def _measure(member: MemberSettings, vocab_size: int, placement: Placement) -> S
             build=partial(_program, config, training.optimizer.learning_rate),
             steps=STEPS,
             batch_samples=training.batch_samples,
-            micro_samples=training.micro_batch_samples,
+            micro_samples=alone.micro_samples(training.context),
             optimizer=training.optimizer,
             precision=training.precision,
             scratch=Path(folder),

@@ -55,7 +55,7 @@ class TrainJob:
     `build` is called on every rank, so it must pickle: a `functools.partial` of a
     function of a module.
     `batch_samples` are of all ranks together, fewer in the first steps where there is a `ramp`
-    (`tasks.tokens.steps`); `micro_samples` of one rank at a time. `data` is a
+    (`tasks.tokens.steps`); at most `micro_samples` of one rank at a time. `data` is a
     hash of what batches are made of: a checkpoint goes on with the same bytes only. Up to
     `most_skipped` batches with an outrageous loss are skipped (`tasks.training.spikes`); with 0,
     only a loss that is not finite ends the training. `flops_per_token`, forward and backward, are
@@ -112,7 +112,7 @@ class TrainJob:
 
     def share(self, workers: int, samples: int) -> tuple[int, int]:
         """Samples of one micro-batch, and micro-batches a step, for each of some workers that have
-        a batch of so many samples together.
+        a batch of so many samples together: the most that divide its share and are not too many.
 
         Raises BadInput when the batch cannot be divided evenly.
         """
@@ -123,11 +123,6 @@ class TrainJob:
                 f"use {below} or {below + workers} samples, or another placement.workers"
             )
         local = samples // workers
-        micro = min(self.micro_samples or local, local)
-        if local % micro:
-            allowed = ", ".join(str(n) for n in range(1, local + 1) if local % n == 0)
-            raise BadInput(
-                f"{local} samples of one worker cannot be taken {micro} at a time; "
-                f"use one of {allowed}"
-            )
+        most = min(self.micro_samples or local, local)
+        micro = next(n for n in range(most, 0, -1) if local % n == 0)
         return micro, local // micro

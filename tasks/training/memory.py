@@ -98,7 +98,7 @@ def check_memory(config: ModelConfig, settings: PretrainSettings, placement: Pla
     devices = "a GPU has" if placement.gpus else f"for {placement.workers} workers, main memory is"
     raise BadInput(
         f"training needs {total / GB:.1f} GB ({parts} GB each), {devices} {limit / GB:.1f} GB; "
-        "lower pretrain.micro_batch_tokens, model.depth or pretrain.context, or set "
+        "lower placement.micro_batch_tokens, model.depth or pretrain.context, or set "
         "placement.recompute, or on more GPUs a higher placement.zero_stage, or placement.offload"
     )
 
@@ -106,8 +106,8 @@ def check_memory(config: ModelConfig, settings: PretrainSettings, placement: Pla
 def _activations(config: ModelConfig, settings: PretrainSettings, placement: Placement) -> int:
     team = placement.tensor_workers
     tokens = settings.batch_tokens * team // placement.workers
-    if settings.micro_batch_tokens:
-        tokens = min(tokens, settings.micro_batch_tokens // placement.sequence_workers)
+    if samples := placement.micro_samples(settings.context):
+        tokens = min(tokens, samples * settings.context // placement.sequence_workers)
     kept = activation_bytes(config, tokens, settings.precision, team)
     if not placement.recompute:
         return kept

@@ -78,7 +78,7 @@ def train_network(
         steps=settings.steps,
         batch_samples=settings.batch_samples,
         ramp=settings.batches.ramp,
-        micro_samples=settings.micro_batch_samples,
+        micro_samples=draft.placement.micro_samples(settings.context),
         optimizer=settings.optimizer,
         precision=settings.precision,
         seed=seed,

@@ -200,9 +200,6 @@ class PretrainSettings(TrainSettings, ObjectiveSettings):
     z_loss: float = Field(
         0.0, ge=0, description="times log^2 Z, added to the loss: keeps logits small (PaLM: 1e-4)"
     )
-    micro_batch_tokens: int | None = Field(
-        None, ge=1, description="tokens one process works on at a time; null is its whole share"
-    )
     packing: PackingKind = Field(
         "concatenate",
         description="how samples are filled: documents end to end, as many whole ones as fit best, "
@@ -230,10 +227,10 @@ class PretrainSettings(TrainSettings, ObjectiveSettings):
 
     @model_validator(mode="after")
     def _whole_samples(self) -> "PretrainSettings":
-        sizes = [(name, getattr(self, name)) for name in ("batch_tokens", "micro_batch_tokens")]
+        sizes = [("batch_tokens", self.batch_tokens)]
         sizes += [("batch_ramp: batch_tokens", stage.batch_tokens) for stage in self.batch_ramp]
         for name, value in sizes:
-            if value is not None and value % self.context:
+            if value % self.context:
                 raise ValueError(f"{name} must be a multiple of the context {self.context}")
         return self
 
@@ -253,11 +250,6 @@ class PretrainSettings(TrainSettings, ObjectiveSettings):
     def batch_samples(self) -> int:
         """Samples of one optimizer step."""
         return self.batch_tokens // self.context
-
-    @property
-    def micro_batch_samples(self) -> int | None:
-        """Samples one process works on at a time; None is its whole share."""
-        return self.micro_batch_tokens and self.micro_batch_tokens // self.context
 
     @property
     def steps(self) -> int:

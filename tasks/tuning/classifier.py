@@ -90,7 +90,14 @@ def fine_tune(base: Path, settings: ClassifySettings, seed: int, draft: Draft) -
     log.info("%d rows of %d classes, %d steps", len(train), len(labels), steps)
     flops = flops_per_token(network.config, length, lm_head=False)
     job = tuning_job(
-        build, steps, settings.batch_rows, settings, seed, draft, flops_per_token=flops
+        build,
+        steps,
+        settings.batch_rows,
+        settings,
+        seed,
+        draft,
+        sample_tokens=length,
+        flops_per_token=flops,
     )
     weights = launch(job, draft.placement)
     classifier = SequenceClassifier(network, len(labels))

@@ -59,7 +59,16 @@ def tune(base: Path, settings: InstructSettings, seed: int, draft: Draft) -> Non
     steps = max(1, round(settings.tokens / (samples * context)))
     build = partial(program, base, draft.scratch / ROWS, seed)
     flops = flops_per_token(network.config)
-    job = tuning_job(build, steps, samples, settings, seed, draft, flops_per_token=flops)
+    job = tuning_job(
+        build,
+        steps,
+        samples,
+        settings,
+        seed,
+        draft,
+        sample_tokens=context,
+        flops_per_token=flops,
+    )
     weights = launch(job, draft.placement)
     load_trained(module, weights)
     draft.metrics["answer_loss"] = answer_loss(module, measured)

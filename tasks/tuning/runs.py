@@ -30,9 +30,12 @@ def tuning_job(
     seed: int,
     draft: Draft,
     *,
+    sample_tokens: int,
     flops_per_token: float,
 ) -> TrainJob:
-    """The job of a tuning stage. Raises BadInput where workers are to share rows or a network."""
+    """The job of a tuning stage, whose samples have so many tokens at most. Raises BadInput where
+    workers are to share rows or a network.
+    """
     kinds = {
         "sequence_workers": "on the objective causal shares rows",
         "tensor_workers": "divides networks",
@@ -44,6 +47,7 @@ def tuning_job(
         build=build,
         steps=steps,
         batch_samples=batch_samples,
+        micro_samples=draft.placement.micro_samples(sample_tokens),
         scratch=draft.scratch,
         optimizer=settings.optimizer,
         precision=settings.precision,

@@ -59,6 +59,10 @@ def test_overrides_are_yaml_values_at_dotted_keys(recipe_file: Path) -> None:
             "unknown key 'tokenizer.vocab_sise': did you mean 'vocab_size'",
         ),
         ("tokeniser.vocab_size=600", "did you mean 'tokenizer'"),
+        (
+            "pretrain.micro_batch_tokens=512",
+            "'pretrain.micro_batch_tokens' is `placement.micro_batch_tokens` now",
+        ),
         ("sources.0.pth=x", "did you mean 'path'"),
         ("sources.0.max_epochs=0", "sources.0.max_epochs = 0"),
         ("pretrain.mixture=[{until: 0.5, weights: {a: 1}}]", "`until` must rise from stage to"),

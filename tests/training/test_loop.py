@@ -274,8 +274,11 @@ def test_a_step_in_the_place_of_a_skipped_batch_sees_the_one_before() -> None:
 def test_a_batch_that_cannot_be_shared_is_refused_with_what_can(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="8 samples cannot be shared by 3 workers; use 6 or 9"):
         launch(toy.job(tmp_path), Placement(workers=3))
-    with pytest.raises(BadInput, match="cannot be taken 3 at a time; use one of 1, 2, 4, 8"):
-        launch(toy.job(tmp_path, micro_samples=3), Placement())
+
+
+def test_a_micro_batch_has_at_most_so_many_samples_and_divides_the_share(tmp_path: Path) -> None:
+    found = [toy.job(tmp_path, micro_samples=n).share(1, 8) for n in (1, 3, 7, 100, None)]
+    assert found == [(1, 8), (2, 4), (4, 2), (8, 1), (8, 1)]
 
 
 class Recorder(NullTracker):

@@ -66,5 +66,5 @@ def test_what_will_not_fit_is_refused_with_what_to_change(monkeypatch: pytest.Mo
     monkeypatch.setattr(memory, "gpu_memory", lambda: None)
     check_memory(CONFIG, SETTINGS, Placement(gpus=1, zero_stage=1))
     monkeypatch.setattr(memory, "gpu_memory", lambda: int(1e9))
-    with pytest.raises(BadInput, match=r"a GPU has 1\.0 GB; lower pretrain\.micro_batch_tokens"):
+    with pytest.raises(BadInput, match=r"a GPU has 1\.0 GB; lower placement\.micro_batch_tokens"):
         check_memory(CONFIG, SETTINGS, Placement(gpus=1))

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
+from cluster.tracking import NullTracker
 from model import hub
 from model.flops import flops_per_token
 from model.objectives.modules import CausalLM
@@ -185,6 +187,29 @@ def test_a_batch_of_garbage_is_skipped_as_often_as_the_settings_allow(tmp_path: 
     assert everything.manifest.facts["skipped_batches"] == []
     worst = [max(row["loss"] for row in rows_of(m)[20:]) for m in (model, everything)]
     assert worst[0] < worst[1] / 2
+
+
+class Stopping(NullTracker):
+    """Ends a training when a checkpoint has made its first rows final."""
+
+    def metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_stopped_training_goes_on_with_micro_batches_of_another_size(
+    made: Made, model: Artifact, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What an out-of-memory message advises to lower costs neither stages nor checkpoints."""
+    how = {"seed": 3, "settings": SETTINGS}
+    with pytest.raises(KeyboardInterrupt):
+        whole = Placement(checkpoint_seconds=1e-6)
+        made.pretrain("cut", placement=whole, tracker=Stopping(), **how)
+    lower = Placement(micro_batch_tokens=40)
+    with caplog.at_level("INFO"):
+        resumed = made.pretrain("cut", placement=lower, **how)
+    assert "going on from" in caplog.text
+    expected = [row["loss"] for row in rows_of(made.pretrain("whole", **how))]
+    assert [row["loss"] for row in rows_of(resumed)] == pytest.approx(expected, rel=1e-5)
 
 
 def test_zero_3_trains_the_real_network_alike(made: Made, model: Artifact) -> None:
