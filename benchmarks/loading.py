@@ -137,7 +137,7 @@ def _write_shards(folder: Path, parts: list[np.ndarray]) -> None:
         facts={"dtype": "uint16", "eod": EOD, "vocab_size": 32_000, "train": train},
         files=files,
     )
-    (folder / MANIFEST).write_text(manifest.model_dump_json())
+    (folder / MANIFEST).write_text(manifest.sealed())
 
 
 def _blocks(tokens: np.ndarray) -> tuple[dict[int, bytes], int]:

@@ -1,12 +1,13 @@
 """An artifact: a folder of data files and an `artifact.json` that says what they are.
 
-The manifest holds the size of every file and the SHA-256 of each of its blocks: Arrow, Parquet and
+The manifest proves itself and them: its second line is the SHA-256 of all lines after it, and it
+holds the size of every file and the SHA-256 of each of its blocks. Arrow, Parquet, JSON and
 safetensors all load a flipped bit without complaint.
 """
 
 import hashlib
 import json
-import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ from typing import Any
 from pydantic import Field
 
 from cluster.errors import BadInput
-from cluster.settings import Settings
+from cluster.settings import Record
 
 MANIFEST = "artifact.json"
 BLOCK_BYTES = 1 << 20
+SEALED = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n(.*)', re.DOTALL)
 
 
-class Ledger(Settings):
+class Ledger(Record):
     """Rows in = rows out + rejects by reason."""
 
     rows_in: int = Field(serialization_alias="in", validation_alias="in")
@@ -33,14 +35,14 @@ class Ledger(Settings):
         assert self.rows_in == self.rows_out + rejected, f"ledger does not balance: {self}"
 
 
-class FileRecord(Settings):
+class FileRecord(Record):
     """Size in bytes and the SHA-256 of each 1 MiB block of one file."""
 
     size: int
     blocks: list[str]
 
 
-class Manifest(Settings):
+class Manifest(Record):
     """What an artifact is, what it was made from, and how to tell that it is intact."""
 
     stage: str
@@ -61,6 +63,59 @@ class Manifest(Settings):
     seconds: float = 0.0
     tracking_run: str | None = None
 
+    def sealed(self) -> str:
+        """The text of `artifact.json`; `tail -n +3 artifact.json | sha256sum` gives its hash."""
+        lines = self.model_dump_json(indent=1, by_alias=True).removeprefix("{\n")
+        return f'{{\n "sha256": "{_sha256(lines.encode())}",\n{lines}'
+
+    @classmethod
+    def unsealed(cls, text: bytes) -> "Manifest":
+        """The manifest in a sealed text. Raises ValueError unless it proves itself."""
+        parts = SEALED.fullmatch(text)
+        if parts is None:
+            raise ValueError("it does not begin with its own hash: damaged, or of an older version")
+        said, lines = parts[1].decode(), parts[2]
+        if (found := _sha256(lines)) != said:
+            raise ValueError(f"its content changed: SHA-256 {found[:12]}, it says {said[:12]}")
+        return cls.model_validate_json(b"{\n" + lines)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A data file and what the manifest says of it: all that a worker needs to prove it."""
+
+    path: Path
+    record: FileRecord
+    artifact: str
+
+    @property
+    def remedy(self) -> str:
+        """What to do about damage."""
+        return (
+            f"run `headrace verify {self.artifact}`, then `headrace run --rebuild "
+            f"{self.artifact.split('/')[0]}`"
+        )
+
+    def fault(self) -> str | None:
+        """Whether it is missing or of another size, in words."""
+        size = self.path.stat().st_size if self.path.is_file() else None
+        if size == self.record.size:
+            return None
+        found = "is missing" if size is None else f"has {size} bytes"
+        return f"{found}, its manifest says {self.record.size} bytes"
+
+    def sized(self) -> Path:
+        """Its path, the size checked. Raises BadInput when it is missing or of another size."""
+        if fault := self.fault():
+            raise BadInput(f"{self.path} {fault}; {self.remedy}")
+        return self.path
+
+    def verified(self) -> Path:
+        """Its path, every byte compared with the manifest. Raises BadInput for any difference."""
+        if changed := difference(self.record, record(self.sized())):
+            raise BadInput(f"{self.path}: {changed}; {self.remedy}")
+        return self.path
+
 
 @dataclass(frozen=True)
 class Artifact:
@@ -79,43 +134,51 @@ class Artifact:
         """How commands name it: `stage/recipe-fingerprint8`."""
         return f"{self.manifest.stage}/{self.path.name}"
 
-    def file(self, name: str) -> Path:
-        """The path of one data file, its size checked against the manifest.
-
-        Raises BadInput when the file is missing, unknown to the manifest or of another size.
-        """
-        record, path = self.manifest.files.get(name), self.path / name
+    def data(self, name: str) -> DataFile:
+        """One data file, not looked at yet. Raises BadInput when the manifest does not know it."""
+        record = self.manifest.files.get(name)
         if record is None:
             raise BadInput(
                 f"{self.name} has no file '{name}'; it has {sorted(self.manifest.files)}"
             )
-        size = path.stat().st_size if path.exists() else None
-        if size != record.size:
-            found = "is missing" if size is None else f"has {size} bytes"
-            raise BadInput(
-                f"{path} {found}, its manifest says {record.size} bytes; "
-                f"run `headrace verify {self.name}`, then `headrace run --rebuild "
-                f"{self.manifest.stage}`"
-            )
-        return path
+        return DataFile(self.path / name, record, self.name)
 
-    def verified(self, name: str) -> Path:
+    def file(self, name: str) -> Path:
         """The path of one data file, every byte of it compared with the manifest.
 
-        Raises BadInput as `file` does, and when a block changed.
+        Raises BadInput when the file is missing, unknown to the manifest or changed.
         """
-        path = self.file(name)
-        if (got := record(path)) != (want := self.manifest.files[name]):
-            raise BadInput(
-                f"{path}: {difference(want, got)}; run `headrace run --rebuild "
-                f"{self.manifest.stage}`"
-            )
-        return path
+        return self.data(name).verified()
 
-    def files(self, pattern: str) -> list[Path]:
-        """The paths of all data files that match a glob, sorted, sizes checked."""
+    def files(self, pattern: str) -> list[DataFile]:
+        """All data files that match a glob, sorted, sizes checked.
+
+        Raises BadInput when one is missing, of another size, or not in the manifest.
+        """
+        found = {n for n in data_files(self.path) if Path(n).match(pattern)}
         names = sorted(n for n in self.manifest.files if Path(n).match(pattern))
-        return [self.file(n) for n in names]
+        for name in sorted(found.difference(names)):
+            raise BadInput(
+                f"{self.path / name} is not in the manifest of {self.name}; remove the file, or "
+                f"run `headrace run --rebuild {self.manifest.stage}`"
+            )
+        files = [self.data(name) for name in names]
+        for file in files:
+            file.sized()
+        return files
+
+    def folder(self) -> Path:
+        """Its folder, every byte of every file compared with the manifest: for other libraries to
+        read from. Raises BadInput as `file` does.
+        """
+        for name in self.manifest.files:
+            self.file(name)
+        return self.path
+
+    def fault(self) -> str | None:
+        """The first of its files that is missing or of another size, in words."""
+        found = ((name, self.data(name).fault()) for name in self.manifest.files)
+        return next((f"its {name} {fault}" for name, fault in found if fault), None)
 
     def read_json(self, name: str) -> Any:
         """A JSON data file, parsed."""
@@ -123,13 +186,16 @@ class Artifact:
 
     @classmethod
     def load(cls, path: Path) -> "Artifact":
-        """The artifact in a folder. Raises BadInput when the folder holds no readable manifest."""
+        """The artifact in a folder. Raises BadInput unless its manifest is there and intact."""
         try:
-            return cls(path, Manifest.model_validate_json((path / MANIFEST).read_text()))
+            return cls(path, Manifest.unsealed((path / MANIFEST).read_bytes()))
         except FileNotFoundError:
             raise BadInput(f"{path} is not an artifact: it has no {MANIFEST}") from None
-        except ValueError as error:
-            raise BadInput(f"{path / MANIFEST} cannot be read: {error}") from error
+        except (OSError, ValueError) as error:
+            raise BadInput(
+                f"{path / MANIFEST} cannot be read: {error}; run `headrace run --rebuild "
+                f"{path.parent.name}`, or remove the folder"
+            ) from error
 
 
 def parents(manifest: Manifest) -> list[str]:
@@ -143,22 +209,32 @@ def parents(manifest: Manifest) -> list[str]:
 
 
 def faults(artifact: Artifact) -> list[str]:
-    """What is wrong with an artifact's files, by reading every byte; empty when it is intact."""
-    found, manifest = [], artifact.manifest
-    for name, want in manifest.files.items():
-        path = artifact.path / name
-        if not path.exists():
-            found.append(f"{path}: missing")
-        elif (got := record(path)) != want:
-            found.append(f"{path}: {difference(want, got)}")
-    extra = set(data_files(artifact.path)) - set(manifest.files)
+    """What is wrong with an artifact, by reading every byte; empty when it is intact."""
+    found = []
+    for name in artifact.manifest.files:
+        file = artifact.data(name)
+        if not file.path.is_file():
+            found.append(f"{file.path}: missing")
+        elif changed := difference(file.record, record(file.path)):
+            found.append(f"{file.path}: {changed}")
+    extra = set(data_files(artifact.path)) - set(artifact.manifest.files)
     return found + [f"{artifact.path / name}: not in the manifest" for name in sorted(extra)]
 
 
-def difference(want: FileRecord, got: FileRecord) -> str:
+def misplaced(artifact: Artifact) -> list[str]:
+    """What is wrong with where an artifact lies: its fingerprint could not find it there."""
+    about, path = artifact.manifest, artifact.path
+    if path.parent.name == about.stage and path.name.endswith(f"-{about.fingerprint[:8]}"):
+        return []
+    return [f"{path}: holds {about.stage} {about.fingerprint[:8]}, not what its name says"]
+
+
+def difference(want: FileRecord, got: FileRecord) -> str | None:
     """How a file differs from its record, with the place of the first changed block."""
     if got.size != want.size:
         return f"{got.size} bytes, expected {want.size}"
+    if got.blocks == want.blocks:
+        return None
     block = next(i for i, (a, b) in enumerate(zip(want.blocks, got.blocks, strict=True)) if a != b)
     return (
         f"bytes {block * BLOCK_BYTES} to {min((block + 1) * BLOCK_BYTES, want.size)} changed: "
@@ -173,10 +249,13 @@ def data_files(folder: Path) -> list[str]:
 
 
 def record(path: Path) -> FileRecord:
-    """Sync a file to disk and hash it block by block."""
+    """Size and hashes of a file as it is."""
     blocks = []
     with path.open("rb") as file:
         while block := file.read(BLOCK_BYTES):
-            blocks.append(hashlib.sha256(block).hexdigest())
-        os.fsync(file.fileno())
-    return FileRecord(size=path.stat().st_size, blocks=blocks)
+            blocks.append(_sha256(block))
+        return FileRecord(size=file.tell(), blocks=blocks)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

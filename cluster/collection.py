@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.artifact import MANIFEST, Artifact, parents
+from cluster.files import discard
 from cluster.locks import is_held
-from cluster.runs import RunRecord, records
+from cluster.runs import RunRecord, survey
 from cluster.store import Store
 
 
@@ -23,12 +24,18 @@ def collect(
 ) -> dict[str, Any]:
     """Remove what the newest `keep` completed runs of each recipe do not need, nor a live run.
 
-    Artifacts of `spared` stages stay, whatever they were made from.
+    Artifacts of `spared` stages stay, whatever they were made from. All stay while the manifest of
+    an artifact or the record of a run cannot be read (`unreadable`, with the reason of each).
     """
     store = Store(root)
-    needed = _needed(store, _kept(records(store.root), keep))
-    found = [a for a in store.artifacts() if a.manifest.stage not in spared]
-    unused = [a for a in found if a.fingerprint not in needed]
+    artifacts, damaged = store.survey()
+    runs, lost = survey(store.root)
+    unreadable = {str(path): why for path, why in (damaged | lost).items()}
+    needed = _needed(artifacts, _kept(runs, keep))
+    unused = [a for a in artifacts if a.manifest.stage not in spared]
+    unused = [a for a in unused if a.fingerprint not in needed]
+    if unreadable:  # nobody knows what they need
+        unused = []
     busy = {p.name[:8] for p in (store.root / "locks").glob("*") if is_held(p)}
     folders = [a.path for a in unused] + _leftovers(store, busy)
     freed = sum(_size(folder) for folder in folders)
@@ -36,22 +43,27 @@ def collect(
         for artifact in unused:
             _keep_manifest(store, artifact)
         for folder in folders:
-            shutil.rmtree(folder)
-    return {"freed_bytes": freed, "removed": [str(f) for f in folders], "dry_run": dry_run}
+            discard(folder)
+    return {
+        "freed_bytes": freed,
+        "removed": [str(f) for f in folders],
+        "unreadable": unreadable,
+        "dry_run": dry_run,
+    }
 
 
 def _kept(runs: list[RunRecord], keep: int) -> list[RunRecord]:
     completed: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
     for run in runs:
         if run.status == "completed":
-            completed[str(run.recipe["name"]), run.goal].append(run)
+            completed[str(run.recipe.get("name")), run.goal].append(run)
     newest = [run for group in completed.values() for run in group[-keep:]]
     return newest + [run for run in runs if run.status == "running" and run.alive]
 
 
-def _needed(store: Store, runs: list[RunRecord]) -> set[str]:
+def _needed(artifacts: list[Artifact], runs: list[RunRecord]) -> set[str]:
     """Fingerprints used by these runs, and all they were made from."""
-    by_fingerprint = {a.fingerprint: a for a in store.artifacts()}
+    by_fingerprint = {a.fingerprint: a for a in artifacts}
     queue = [stage.fingerprint for run in runs for stage in run.stages]
     needed: set[str] = set()
     while queue:

@@ -67,6 +67,6 @@ def _try(handle: int) -> bool:
 def _holder(path: Path) -> str:
     try:
         holder = json.loads(path.read_text())
-    except ValueError:
+        return f"process {holder['pid']} on {holder['host']}"
+    except (ValueError, TypeError, KeyError):  # cut, or of another version
         return "another process"
-    return f"process {holder['pid']} on {holder['host']}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cluster.artifact import MANIFEST, Artifact, Manifest, faults
 from cluster.errors import BadInput
+from cluster.files import put_in_place
 
 log = logging.getLogger("headrace.store")
 
@@ -26,12 +27,37 @@ class ObjectStore:
             self.files, self.root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise BadInput(f"HEADRACE_STORE={url}: {error}; install its fsspec package") from error
+        self._damaged: set[str] = set()
+
+    def names(self, stage: str) -> list[str]:
+        """The folders of a stage."""
+        try:
+            found = self.files.ls(f"{self.root}/{stage}", detail=False, refresh=True)
+        except FileNotFoundError:
+            return []
+        return [str(path).rstrip("/").rpartition("/")[2] for path in found]
+
+    def manifest(self, stage: str, name: str) -> tuple[bytes, Manifest]:
+        """The manifest in a folder, and its text. Raises BadInput where it is damaged or absent."""
+        path = f"{self.root}/{stage}/{name}/{MANIFEST}"
+        try:
+            text: bytes = self.files.cat_file(path)
+            return text, Manifest.unsealed(text)
+        except (FileNotFoundError, ValueError) as error:
+            self._damaged.add(f"{stage}/{name}")
+            raise BadInput(f"damaged in object storage: {path}: {error}") from error
 
     def push(self, artifact: Artifact) -> None:
-        """Copy a finished artifact out, its manifest last."""
+        """Copy a finished artifact out, its manifest last.
+
+        One that is there stays, unless it was found damaged: it is taken out of use and replaced.
+        """
         target = f"{self.root}/{artifact.name}"
         if self.files.exists(f"{target}/{MANIFEST}"):
-            return
+            if self._intact(artifact.name):
+                return
+            self.files.rm_file(f"{target}/{MANIFEST}")
+        self.files.makedirs(target, exist_ok=True)
         for name in artifact.manifest.files:
             self.files.makedirs(f"{target}/{name}".rpartition("/")[0], exist_ok=True)
             self.files.put_file(str(artifact.path / name), f"{target}/{name}")
@@ -40,36 +66,47 @@ class ObjectStore:
             self.files.pipe_file(f"{target}/{MANIFEST}", manifest, mode="create")
         except FileExistsError:
             log.info("%s was stored by another run at the same time", artifact.name)
+        self._damaged.discard(artifact.name)
 
-    def pull(self, stage: str, fingerprint: str, artifacts: Path) -> Artifact | None:
-        """Fetch the artifact with this fingerprint into the local store; None when it is not there.
+    def _intact(self, name: str) -> bool:
+        """Whether nothing that was read of a copy was damaged; its manifest is read now."""
+        try:
+            self.manifest(*name.split("/"))
+        except BadInput as error:
+            log.warning("%s; it is replaced", error)
+        return name not in self._damaged
+
+    def fetch(self, stage: str, name: str, text: bytes, artifacts: Path) -> Artifact:
+        """Copy an artifact, whose manifest's text is given, into the local store.
 
         Raises BadInput when what arrives does not match its manifest.
         """
-        for found in self.files.glob(f"{self.root}/{stage}/*-{fingerprint[:8]}/{MANIFEST}"):
-            text = self.files.cat_file(found)
-            manifest = Manifest.model_validate_json(text)
-            if manifest.fingerprint == fingerprint:
-                return self._fetch(found.rpartition("/")[0], manifest, text, artifacts / stage)
-        return None
-
-    def _fetch(self, source: str, manifest: Manifest, text: bytes, folder: Path) -> Artifact:
-        final = folder / source.rpartition("/")[2]
-        temporary = final.with_name(f".{final.name}.{os.getpid()}")
+        final, source = artifacts / stage / name, f"{self.root}/{stage}/{name}"
+        temporary = final.with_name(f".{os.getpid()}-{name}")
         shutil.rmtree(temporary, ignore_errors=True)
-        for name in manifest.files:
-            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
-            self.files.get_file(f"{source}/{name}", str(temporary / name))
-        temporary.mkdir(parents=True, exist_ok=True)
-        (temporary / MANIFEST).write_bytes(text)
-        if bad := faults(Artifact(temporary, manifest)):
-            shutil.rmtree(temporary)
-            raise BadInput(
-                f"{source}: damaged in object storage: {'; '.join(bad)}; remove it there"
-            )
-        temporary.rename(final)
+        arrived = Artifact(temporary, Manifest.unsealed(text))
+        try:
+            self._copy(source, arrived)
+            (temporary / MANIFEST).write_bytes(text)
+            if bad := faults(arrived):
+                self._damaged.add(f"{stage}/{name}")
+                there = "; ".join(bad).replace(str(temporary), source)
+                raise BadInput(f"damaged in object storage: {there}")
+            put_in_place(temporary, final)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
         log.info("fetched %s", source)
-        return Artifact.load(final)
+        return Artifact(final, arrived.manifest)
+
+    def _copy(self, source: str, arrived: Artifact) -> None:
+        """Copy what is there; a file that is not is a fault of what arrived."""
+        arrived.path.mkdir(parents=True)
+        for name in arrived.manifest.files:
+            (arrived.path / name).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self.files.get_file(f"{source}/{name}", str(arrived.path / name))
+            except FileNotFoundError:
+                log.warning("%s/%s is missing", source, name)
 
 
 def from_environment() -> ObjectStore | None:

@@ -4,22 +4,28 @@ They say which artifacts a run used (what `gc` keeps), who runs it (so that a ki
 and what it ended with.
 """
 
+import logging
 import os
 import secrets
 import time
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+
+from pydantic import ValidationError
 
 from cluster.artifact import Ledger
 from cluster.files import write_atomically
 from cluster.locks import whoami
-from cluster.settings import Settings
+from cluster.processes import start_time
+from cluster.settings import Record
 
+log = logging.getLogger("headrace.run")
 State = Literal["planned", "built", "cached", "failed", "skipped"]
 
 
-class StageRecord(Settings):
+class StageRecord(Record):
     """One stage of one run."""
 
     name: str
@@ -34,7 +40,7 @@ class StageRecord(Settings):
     bad_input: bool = False
 
 
-class RunRecord(Settings):
+class RunRecord(Record):
     """One run: its recipe, its stages, its links."""
 
     id: str
@@ -54,13 +60,13 @@ class RunRecord(Settings):
     @classmethod
     def start(cls, recipe: dict[str, Any], goal: str) -> "RunRecord":
         """A record of a run that begins now, in this process."""
-        stamp = time.strftime("%Y%m%d-%H%M%S")
+        stamp, started = time.strftime("%Y%m%d-%H%M%S"), start_time(os.getpid())
         return cls(
             id=f"{recipe['name']}-{stamp}-{secrets.token_hex(2)}",
             recipe=recipe,
             goal=goal,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
-            process=whoami(),
+            process=whoami() | ({} if started is None else {"started": started}),
         )
 
     def save(self, root: Path) -> None:
@@ -71,20 +77,40 @@ class RunRecord(Settings):
 
     @property
     def alive(self) -> bool:
-        """Whether the process of a running record still exists; true when on another host."""
+        """Whether the process of a running record still exists; true when on another host.
+
+        Where the record says when it started, a later process of the same pid is another one.
+        """
         me = whoami()
         if self.process.get("host") != me["host"]:
             return True
         if self.process.get("boot") != me["boot"]:
             return False
-        return _exists(int(self.process.get("pid", 0)))
+        pid = int(self.process.get("pid", 0))
+        if "started" in self.process:
+            return start_time(pid) == self.process["started"]
+        return _exists(pid)
 
 
 def records(root: Path) -> list[RunRecord]:
-    """All run records, oldest first."""
-    paths = (root / "runs").glob("[!.]*.json")
-    found = [RunRecord.model_validate_json(path.read_text()) for path in paths]
-    return sorted(found, key=lambda r: r.started)
+    """All run records, oldest first; those that cannot be read are named and left out."""
+    found, unreadable = survey(root)
+    for path, why in unreadable.items():
+        _name(path, why)
+    return found
+
+
+def survey(root: Path) -> tuple[list[RunRecord], dict[Path, str]]:
+    """All run records, oldest first, and why each of the others cannot be read."""
+    found, unreadable = [], {}
+    for path in sorted((root / "runs").glob("[!.]*.json")):
+        try:
+            found.append(RunRecord.model_validate_json(path.read_bytes()))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            unreadable[path] = f"it is no record of a run ({_short(error)})"
+    return sorted(found, key=lambda r: r.started), unreadable
 
 
 def interrupted(root: Path) -> list[RunRecord]:
@@ -100,3 +126,17 @@ def _exists(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+@cache
+def _name(path: Path, why: str) -> None:
+    """Say it once: a command reads the records several times."""
+    log.warning("%s is left out: %s; remove the file, or put back a copy of it", path, why)
+
+
+def _short(error: Exception) -> str:
+    """One line of what pydantic says in many."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
+    return str(error)

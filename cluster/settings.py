@@ -17,6 +17,12 @@ class Settings(BaseModel):
         return self.model_dump(mode="json")
 
 
+class Record(Settings):
+    """What was written earlier, perhaps by another version: keys it does not know are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
     """A hint for a mistyped word: the nearest choice if one is close, else all of them."""
     choices = sorted(choices)

@@ -6,35 +6,43 @@
     locks/<fingerprint>                              one writer at a time
 
 A folder appears under its final name complete or not at all: files are written and synced under the
-dotted name, then the manifest, then the folder is renamed and its parent synced.
+dotted name, then the manifest, then the folder is renamed and its parent synced. One that is
+replaced or removed first loses its name (`.old-...`), then its files.
 """
 
 import contextlib
 import hashlib
 import json
-import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cluster.artifact import MANIFEST, Artifact, Ledger, Manifest, data_files, parents, record
+from cluster.artifact import (
+    MANIFEST,
+    Artifact,
+    FileRecord,
+    Ledger,
+    Manifest,
+    data_files,
+    parents,
+    record,
+)
+from cluster.catalogue import Catalogue, warn_once
 from cluster.errors import BadInput
-from cluster.files import sync, write_atomically
+from cluster.files import leftovers, put_in_place, sync, write_atomically
 from cluster.home import home
 from cluster.locks import lock
+from cluster.object_store import ObjectStore, from_environment
 from cluster.placement import Placement
 from cluster.tracking import NullTracker, Tracker
 
-if TYPE_CHECKING:
-    from cluster.object_store import ObjectStore
-
 LIBRARIES = ("torch", "deepspeed", "tokenizers", "pyarrow", "numpy")
-log = logging.getLogger("headrace.store")
 
 
 @dataclass(frozen=True)
@@ -116,40 +124,47 @@ class Store:
         return self.root / "work" / f"{spec.stage}-{spec.fingerprint[:8]}"
 
     def artifacts(self) -> list[Artifact]:
-        """Every artifact, oldest first; folders with a broken manifest are logged and left out."""
-        found = []
-        for path in sorted((self.root / "artifacts").glob(f"*/[!.]*/{MANIFEST}")):
+        """Every artifact, oldest first; folders with a broken manifest are named and left out."""
+        found, damaged = self.survey()
+        for why in damaged.values():
+            warn_once(why)
+        return found
+
+    def survey(self) -> tuple[list[Artifact], dict[Path, str]]:
+        """Every artifact, oldest first, and why each of the other folders cannot be read."""
+        found, damaged = [], {}
+        for folder in sorted((self.root / "artifacts").glob("*/[!.]*")):
             try:
-                found.append(Artifact.load(path.parent))
+                found.append(Artifact.load(folder))
             except BadInput as error:
-                log.warning("%s", error)
-        return sorted(found, key=lambda a: a.manifest.created)
+                if folder.exists():  # else it was removed meanwhile
+                    damaged[folder] = str(error)
+        return sorted(found, key=lambda a: a.manifest.created), damaged
 
     def find(self, stage: str, fingerprint: str) -> Artifact | None:
-        """The artifact with this fingerprint, whatever recipe made it; None when there is none.
+        """The artifact with this fingerprint, whatever recipe made it; None when there is none, or
+        a file of it is missing or of another size.
 
         One that only the shared object store has is fetched.
         """
-        pattern = f"artifacts/{stage}/[!.]*-{fingerprint[:8]}/{MANIFEST}"
-        for path in self.root.glob(pattern):
-            artifact = Artifact.load(path.parent)
-            if artifact.fingerprint == fingerprint:
-                return artifact
-        if shared := self._shared():
-            return shared.pull(stage, fingerprint, self.root / "artifacts")
-        return None
+        return self.catalogue().find(stage, fingerprint).artifact
 
-    def _shared(self) -> "ObjectStore | None":
-        from cluster.object_store import from_environment
+    def catalogue(self, fetch: bool = True) -> Catalogue:
+        """What is there now, to ask many times; without `fetch` nothing but manifests is read."""
+        return Catalogue(self.root / "artifacts", self.shared, fetch)
 
+    @cached_property
+    def shared(self) -> ObjectStore | None:
+        """The object store that machines share, if there is one."""
         return from_environment()
 
     def get(self, name: str) -> Artifact:
         """The artifact a user names: its folder, `stage/folder`, `stage` (its newest) or the
         beginning of its fingerprint. Raises BadInput when not exactly one answers to the name.
         """
-        if (Path(name) / MANIFEST).exists():
-            return Artifact.load(Path(name))
+        for folder in (Path(name), self.root / "artifacts" / name):
+            if (folder / MANIFEST).exists():
+                return Artifact.load(folder)
         everything = self.artifacts()
         if newest := [a for a in everything if a.manifest.stage == name]:
             return newest[-1]
@@ -173,7 +188,8 @@ class Store:
         """
         final, scratch = self.folder(spec), self.scratch(spec)
         temporary = final.with_name("." + final.name)
-        shutil.rmtree(temporary, ignore_errors=True)
+        for left in (temporary, *leftovers(final)):
+            shutil.rmtree(left, ignore_errors=True)
         temporary.mkdir(parents=True)
         scratch.mkdir(parents=True, exist_ok=True)
         draft = Draft(
@@ -203,20 +219,18 @@ class Store:
             ledger=draft.ledger,
             metrics=draft.metrics,
             facts=draft.facts,
-            files={name: record(draft.path / name) for name in data_files(draft.path)},
+            files={name: _durable(draft.path / name) for name in data_files(draft.path)},
             libraries=library_versions(),
             created=datetime.now(UTC).isoformat(timespec="milliseconds"),
             seconds=round(seconds, 3),
             tracking_run=draft.tracker.run_id,
         )
-        text = manifest.model_dump_json(indent=1, by_alias=True)
-        write_atomically(draft.path / MANIFEST, text)
-        if final.exists():  # a forced rebuild replaces the artifact of the same fingerprint
-            shutil.rmtree(final)
-        draft.path.rename(final)
-        sync(final.parent)
-        if shared := self._shared():
-            shared.push(Artifact.load(final))
+        for folder in (path for path in draft.path.rglob("*") if path.is_dir()):
+            sync(folder)
+        write_atomically(draft.path / MANIFEST, manifest.sealed())
+        put_in_place(draft.path, final)
+        if self.shared:
+            self.shared.push(Artifact.load(final))
         shutil.rmtree(draft.scratch, ignore_errors=True)
 
     def lineage(self, artifact: Artifact) -> list[Artifact]:
@@ -229,6 +243,12 @@ class Store:
                     order[parent] = by_fingerprint[parent]
                     queue.append(by_fingerprint[parent])
         return list(order.values())
+
+
+def _durable(path: Path) -> FileRecord:
+    """What the manifest says of a file that is safe on the disk."""
+    sync(path)
+    return record(path)
 
 
 def library_versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:

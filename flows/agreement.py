@@ -31,6 +31,11 @@ def check_tokenizers(dag: Dag) -> None:
 def tokenizer_of(artifact: Artifact) -> str | None:
     """The hash of the tokenizer that an artifact holds or was encoded by; None without one."""
     sha: str | None = artifact.manifest.facts.get("tokenizer_sha256")
-    if sha is None and FILE in artifact.manifest.files:
-        sha = hashlib.sha256(artifact.file(FILE).read_bytes()).hexdigest()
-    return sha
+    about = artifact.manifest.files.get(FILE)
+    if sha is not None or about is None:
+        return sha
+    if len(about.blocks) == 1:  # the manifest has it, wherever the file is
+        return about.blocks[0]
+    if not (artifact.path / FILE).exists():  # in a shared store: compared when it is fetched
+        return None
+    return hashlib.sha256(artifact.file(FILE).read_bytes()).hexdigest()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster.artifact import Artifact, Manifest
+from cluster.catalogue import Found
 from cluster.errors import BadInput
 from cluster.runs import records
 from cluster.settings import nearest
@@ -48,14 +49,24 @@ class Node:
 
 
 class Dag:
-    """The stages of a run in the order they were added."""
+    """The stages of a run in the order they were added.
 
-    def __init__(self, recipe: str, store: Store, rebuild: frozenset[str] = frozenset()):
+    What only a shared store has is fetched when it is found, unless `fetch` is off: a plan that is
+    only looked at reads manifests and no more.
+    """
+
+    def __init__(
+        self,
+        recipe: str,
+        store: Store,
+        rebuild: frozenset[str] = frozenset(),
+        fetch: bool = True,
+    ):
         self.recipe, self.store, self.rebuild = recipe, store, rebuild
         self.nodes: list[Node] = []
         self.variant = ""
         self._past = {s.fingerprint for r in records(store.root) for s in r.stages if s.artifact}
-        self._artifacts = store.artifacts()
+        self._catalogue = store.catalogue(fetch)
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
@@ -84,9 +95,9 @@ class Dag:
             return self.add(function, self.variant, after, **arguments)
         name = f"{spec.stage}/{label}" if label else spec.stage
         forced = spec.stage in self.rebuild or name in self.rebuild
-        found = None if forced else self.store.find(spec.stage, spec.fingerprint)
-        why = "forced" if forced else "unchanged" if found else self._why(spec)
-        node = Node(name, function, arguments, spec, found, why, after)
+        look = Found() if forced else self._catalogue.find(spec.stage, spec.fingerprint)
+        why = "forced" if forced else "unchanged" if look.artifact else self._why(spec, look.damage)
+        node = Node(name, function, arguments, spec, look.artifact, why, after)
         self.nodes.append(node)
         return node
 
@@ -96,15 +107,13 @@ class Dag:
         for name in sorted(self.rebuild - names):
             raise BadInput(f"--rebuild {name}: no such stage in this run; {nearest(name, names)}")
 
-    def _why(self, spec: Spec) -> str:
+    def _why(self, spec: Spec, damage: str) -> str:
+        if damage:
+            return damage
         if spec.fingerprint in self._past:
             return "its folder is gone"
-        same = (spec.stage, spec.recipe, spec.label)
-        for artifact in reversed(self._artifacts):
-            then = artifact.manifest
-            if (then.stage, then.recipe, then.label) == same:
-                return changes(then, spec)
-        return "first build"
+        then = self._catalogue.earlier(spec.stage, spec.recipe, spec.label)
+        return changes(then, spec) if then else "first build"
 
 
 def changes(then: Manifest, now: Spec) -> str:

@@ -28,7 +28,7 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
     """Stages with reasons; parameters, tokens, FLOPs, bytes per device, seconds and cost in USD;
     and of a sweep every run.
     """
-    dag = plan("all", Dag(recipe.name, Store(), rebuild), recipe)
+    dag = plan("all", Dag(recipe.name, Store(), rebuild, fetch=False), recipe)
     settings, place = recipe.pretrain, recipe.placement
     config = recipe.model.config(recipe.tokenizer.vocab_size, settings.context)
     check_memory(config, settings, place)

@@ -1,12 +1,31 @@
-"""What `lineage` knows: where an artifact came from."""
+"""What `lineage` and `verify` know: where an artifact came from, and what is damaged."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from cluster.artifact import Artifact
+from cluster.artifact import Artifact, faults, misplaced
+from cluster.runs import survey
 from cluster.store import Store
+
+
+def damage(name: str | None = None) -> dict[str, Any]:
+    """What `verify` finds by reading every byte of all artifacts and records, or of one artifact:
+    how many were `checked`, and of each that is `bad` what is wrong.
+    """
+    store = Store()
+    if name:
+        artifacts, broken = [store.get(name)], dict[Path, str]()
+    else:
+        artifacts, broken = store.survey()
+    bad = {a.name: found for a in artifacts if (found := misplaced(a) + faults(a))}
+    runs, lost = ([], dict[Path, str]()) if name else survey(store.root)
+    for path, why in (broken | lost).items():
+        bad[f"{path.parent.name}/{path.name}"] = [why if str(path) in why else f"{path}: {why}"]
+    checked = len(artifacts) + len(broken)
+    return {"ok": not bad, "checked": checked, "records": len(runs) + len(lost), "bad": bad}
 
 
 def lineage_of(name: str) -> dict[str, Any]:

@@ -36,7 +36,8 @@ def packing_of(recipe: Recipe) -> PackingSettings | None:
 def planned_sources(dag: Dag, recipe: Recipe) -> tuple[list[dict[str, Any]], list[str]]:
     """Tokens and epochs per source of a planned pretraining, and warnings about them.
 
-    Only shards that are made already say how much text a source has: without them there are none.
+    Only shards that are made and here already say how much text a source has: without them there
+    are none.
     """
     from tasks.tokens.repetition import repetition, repetition_warnings
 
@@ -45,9 +46,9 @@ def planned_sources(dag: Dag, recipe: Recipe) -> tuple[list[dict[str, Any]], lis
     if mixture and recipe.sweep:
         warnings.append("the sweep trains on all text in turn: the mixture is pretraining's")
     found = {node.spec.stage: node.found for node in dag if node.found}
-    if "shards" not in found:
+    if "shards" not in found or not ("packing" in found or found["shards"].path.exists()):
         if mixture:
-            warnings.append("epochs per source are known once `headrace data` has made the shards")
+            warnings.append("epochs per source are known once `headrace data` has the shards here")
         return [], warnings
     sources = repetition(
         found["shards"],

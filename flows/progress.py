@@ -28,7 +28,7 @@ def watch(goal: str, recipe: Recipe, rebuild: Iterable[str]) -> Iterator[None]:
 
     Where stderr is no terminal, there is a line for each stage that is done.
     """
-    dag = plan(goal, Dag(recipe.name, Store(), frozenset(rebuild)), recipe)
+    dag = plan(goal, Dag(recipe.name, Store(), frozenset(rebuild), fetch=False), recipe)
     todo = [node for node in dag if not node.found]
     if not todo:
         yield
@@ -102,14 +102,11 @@ def _update(bars: Progress, store: Store, node: Node, done: bool, shown: dict[st
         shown[node.name] = bars.add_task(node.name, total=None, figures="")
     try:
         report = json.loads((store.scratch(node.spec) / "progress.json").read_text())
-    except (FileNotFoundError, ValueError):
-        return
-    bars.update(
-        shown[node.name],
-        completed=report.pop("done"),
-        total=report.pop("total"),
-        figures=_figures(report, bars, shown[node.name]),
-    )
+        reached, total = float(report.pop("done")), float(report.pop("total"))
+        figures = _figures(report, bars, shown[node.name])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return  # not there yet, or not what this version writes: a run goes on without its bar
+    bars.update(shown[node.name], completed=reached, total=total, figures=figures)
 
 
 def _figures(report: dict[str, float | str], bars: Progress, task: TaskID) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from cluster.artifact import MANIFEST, Artifact
 from cluster.errors import BadInput
 from cluster.settings import Settings
 from tasks.few_shot import STOP, Shot, few_shot_chat, few_shot_prompt
@@ -84,9 +85,14 @@ def generate_text(
 
 
 def load_model(folder: Path) -> "tuple[Network, Encoder]":
-    """Network and encoder of a model folder. Raises BadInput naming what is missing."""
+    """Network and encoder of a model folder. Raises BadInput naming what is missing, or changed
+    where the folder is an artifact.
+    """
     from model import hub
     from tasks.tokens import encoder
+
+    if (folder / MANIFEST).exists():
+        Artifact.load(folder).folder()
 
     if missing := [name for name in FILES if not (folder / name).is_file()]:
         raise BadInput(

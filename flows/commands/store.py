@@ -1,5 +1,6 @@
 """ls, show, lineage, verify, gc: the artifact store."""
 
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ from cluster.errors import BadInput
 from flows.commands.options import ArtifactName, AsJson, Home
 from flows.output import human, output
 
+log = logging.getLogger("headrace.store")
 Shown = Annotated[
     str, typer.Argument(help="an artifact, a model folder, or a preset such as gpt2-xl")
 ]
@@ -142,26 +144,29 @@ def verify(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read every byte and compare it with the manifests' hashes."""
-    from cluster.artifact import faults
-    from cluster.store import Store
+    """Compare every byte with the manifests' hashes, and every manifest with its own."""
+    from flows.inspection import damage
 
     with output(as_json) as out:
-        store = Store()
-        chosen = [store.get(name)] if name else store.artifacts()
-        bad = {a.name: found for a in chosen if (found := faults(a))}
-        out.result({"ok": not bad, "checked": len(chosen), "bad": bad})
-        out.say(f"{len(chosen) - len(bad)} of {len(chosen)} artifacts intact")
+        found = damage(name)
+        out.result(found)
+        bad = found["bad"]
+        intact = found["checked"] - sum(not key.startswith("runs/") for key in bad)
+        out.say(f"{intact} of {found['checked']} artifacts intact")
         for lines in bad.values():
             for line in lines:
                 out.say(f"  {line}")
         if bad:
-            stages = sorted({key.split("/")[0] for key in bad})
-            raise BadInput(
-                f"{len(bad)} damaged: {', '.join(bad)}; rebuild with `headrace run RECIPE "
-                + " ".join(f"--rebuild {stage}" for stage in stages)
-                + "`"
-            )
+            raise BadInput(f"{len(bad)} damaged: {', '.join(bad)}; {_remedy(list(bad))}")
+
+
+def _remedy(damaged: list[str]) -> str:
+    """What to do about damaged artifacts, by name, and records."""
+    stages = sorted({name.split("/")[0] for name in damaged if not name.startswith("runs/")})
+    ways = ["rebuild with `headrace run RECIPE " + " ".join(f"--rebuild {s}" for s in stages) + "`"]
+    if len(stages) < len({name.split("/")[0] for name in damaged}):
+        ways.append("remove the files under runs/")
+    return ", ".join(ways if stages else ways[1:])
 
 
 def gc(
@@ -181,6 +186,8 @@ def gc(
         for path in result["removed"]:
             out.say(f"  {path}")
         out.say(f"{verb} {human(result['freed_bytes'], 'B')} in {len(result['removed'])} folders")
+        for path, why in result["unreadable"].items():
+            log.warning("artifacts were kept, as one may be needed: %s: %s", path, why)
 
 
 def register(app: typer.Typer) -> None:

@@ -17,13 +17,13 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from cluster.artifact import Artifact
+from cluster.artifact import Artifact, DataFile
 from cluster.errors import BadInput
 from cluster.fan_out import fan_out
 from cluster.files import sync, write_atomically
 from cluster.store import Draft
 from tasks.data.ledger import Account, Sorter
-from tasks.data.text import PATTERN, file_batches
+from tasks.data.text import PATTERN, check_rows, file_batches
 
 Item = TypeVar("Item")
 ACCOUNT = "account.json"
@@ -37,22 +37,29 @@ def map_text(
 ) -> Account:
     """Sort the rows of every file of a text artifact; the account is closed into the draft.
 
+    Raises BadInput when the files are not what the artifact's manifest says, or not all its rows.
     `work(batches, rows)` is picklable: a module's function, or a `partial` of one.
     """
-    paths = text.files(PATTERN)
-    sizes = [path.stat().st_size * 3 for path in paths]  # Zstandard halves to quarters text
-    account = sort_blocks(draft, paths, partial(_sort_file, work), sizes)
+    files = text.files(PATTERN)
+    account = sort_blocks(draft, files, partial(_sort_file, work), text_sizes(files))
+    with forgetting(draft):
+        check_rows(text, account.rows_in)
     account.close(draft)
     return account
 
 
+def text_sizes(files: Sequence[DataFile]) -> list[int]:
+    """About how many bytes of text files of a text artifact hold."""
+    return [file.record.size * 3 for file in files]  # Zstandard halves to quarters text
+
+
 def _sort_file(
-    work: Callable[[Iterator[pa.RecordBatch], Sorter], None], path: Path, rows: Sorter
+    work: Callable[[Iterator[pa.RecordBatch], Sorter], None], file: DataFile, rows: Sorter
 ) -> None:
     try:
-        work(file_batches(path), rows)
+        work(file_batches(file), rows)
     except Exception as error:
-        error.add_note(f"while working on {path}")
+        error.add_note(f"while working on {file.path}")
         raise
 
 
@@ -106,6 +113,16 @@ def make_blocks(
 def forget_blocks(draft: Draft) -> None:
     """Remove the finished blocks: what they were made from has changed."""
     shutil.rmtree(_folder(draft), ignore_errors=True)
+
+
+@contextlib.contextmanager
+def forgetting(draft: Draft) -> Iterator[None]:
+    """Remove the finished blocks where this raises BadInput: they are not to be gone on from."""
+    try:
+        yield
+    except BadInput:
+        forget_blocks(draft)
+        raise
 
 
 def _folder(draft: Draft) -> Path:

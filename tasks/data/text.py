@@ -6,6 +6,7 @@ Columns: `id` (unique), `text`, `source` (label), `origin` (file below the sourc
 or row), `license` and `label` (the class a source gives its rows; both nullable).
 """
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +14,7 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster.artifact import Artifact
+from cluster.artifact import Artifact, DataFile
 from cluster.errors import BadInput
 
 TEXT_SCHEMA = pa.schema(
@@ -108,20 +109,46 @@ def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 def read_batches(artifact: Artifact, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of a text artifact in order, at most 512 at a time.
 
-    Raises BadInput when a file is missing, of another size, or fails a page checksum.
+    Raises BadInput when a file is missing or changed, or one is there that the manifest does not
+    name, or all of them do not have the rows that it says.
     """
-    for path in artifact.files(PATTERN):
-        yield from file_batches(path, columns)
+    rows = 0
+    for file in artifact.files(PATTERN):
+        for batch in file_batches(file, columns):
+            rows += batch.num_rows
+            yield batch
+    check_rows(artifact, rows)
 
 
-def file_batches(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of one file of a text artifact. Raises BadInput for a failed page checksum."""
-    try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-        for group in range(file.num_row_groups):  # one at a time bounds the memory
-            yield from file.iter_batches(
+def check_rows(text: Artifact, rows: int) -> None:
+    """Raise BadInput unless these are as many rows as a text artifact has."""
+    if text.manifest.rows not in (None, rows):
+        raise BadInput(
+            f"{text.name} has {text.manifest.rows} rows, and {rows} were read; run "
+            f"`headrace verify {text.name}`, then `headrace run --rebuild {text.manifest.stage}`"
+        )
+
+
+def file_batches(
+    file: DataFile | Path, columns: list[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one file of a text artifact, every byte compared with the manifest first; or of
+    a file that is still in the making. Raises BadInput when it is damaged.
+    """
+    path = file.verified() if isinstance(file, DataFile) else file
+    with named_damage(path):
+        reader = pq.ParquetFile(path, page_checksum_verification=path is file)
+        for group in range(reader.num_row_groups):  # one at a time bounds the memory
+            yield from reader.iter_batches(
                 BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False
             )
+
+
+@contextlib.contextmanager
+def named_damage(path: Path) -> Iterator[None]:
+    """Raise BadInput, which names the file and its stage, where Parquet cannot be read."""
+    try:
+        yield
     except (OSError, pa.ArrowInvalid) as error:
         stage, name = path.parts[-3], path.parent.name
         raise BadInput(

@@ -63,4 +63,4 @@ def branch_off(trunk: Artifact | None, training: "PretrainSettings", draft: Draf
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(trunk.file(METRICS), draft.scratch / METRICS)
     changes = {"steps": training.steps, **training.optimizer.model_dump(mode="json")}
-    graft(complete(trunk.path / CHECKPOINTS)[0], folder, changes)
+    graft(complete(trunk.folder() / CHECKPOINTS)[0], folder, changes)

@@ -162,7 +162,7 @@ def load_subject(model: Artifact, shards: Artifact, packing: Artifact | None = N
             "shards made with its own tokenizer, or run `headrace run --rebuild pretrain`"
         )
     settings = ObjectiveSettings(**model.manifest.facts["objective"])
-    module = load_objective(model.path, settings.objective).eval()
+    module = load_objective(model.folder(), settings.objective).eval()
     vocabulary = vocabulary_of(encoder, settings, module.network.config.family)
     return Subject(model, shards, encoder, settings, module, vocabulary, packing)
 

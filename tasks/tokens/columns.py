@@ -21,7 +21,7 @@ class Column:
     """
 
     def __init__(self, artifact: Artifact, name: str):
-        self._artifact, self._path = artifact, artifact.file(name)
+        self._artifact, self._path = artifact, artifact.data(name).sized()
         self._hashes = artifact.manifest.files[name].blocks
         self._unverified = np.ones(len(self._hashes), bool)
         self._left = len(self._hashes)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.artifact import Artifact
+from cluster.errors import BadInput
 
 FILE = "documents.arrow"
 
@@ -43,9 +44,9 @@ def documents_by_source(shards: Artifact, split: str) -> dict[str, tuple[np.ndar
 def read_documents(shards: Artifact, split: str, *columns: str) -> pa.Table:
     """Some columns of a split's documents, in the order of its stream.
 
-    Raises BadInput when the file is missing, of another size, or changed.
+    Raises BadInput when the file is missing or changed, or lacks documents.
     """
-    path = str(shards.verified(FILE))
+    path = str(shards.file(FILE))
     with pa.OSFile(path) as file:
         schema = pa.ipc.open_file(file).schema
     names = {"split", "shard", "start", *columns}
@@ -54,6 +55,11 @@ def read_documents(shards: Artifact, split: str, *columns: str) -> pa.Table:
         options = pa.ipc.IpcReadOptions(included_fields=wanted)
         table = pa.ipc.open_file(file, options=options).read_all()
     table = table.filter(pc.equal(table["split"], split))
+    if len(table) != (said := shards.manifest.facts[split]["documents"]):
+        raise BadInput(
+            f"{path} has {len(table)} documents of split {split}, its manifest says {said}; run "
+            "`headrace run --rebuild shards`"
+        )
     table = table.sort_by([("shard", "ascending"), ("start", "ascending")])
     return table.select(columns)
 

@@ -127,7 +127,7 @@ def load(source: Artifact | Path) -> Encoder:
 
     Raises BadInput when the file is missing, damaged, not a tokenizer, or lacks a special token.
     """
-    path = source.verified(FILE) if isinstance(source, Artifact) else source / FILE
+    path = source.file(FILE) if isinstance(source, Artifact) else source / FILE
     try:
         definition = path.read_text(encoding="utf-8")
     except FileNotFoundError:

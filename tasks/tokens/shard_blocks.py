@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cluster.artifact import DataFile
 from tasks.data.kernels.buffers import text_buffer
 from tasks.data.text import file_batches
 from tasks.tokens.encoder import Encoder
@@ -35,13 +36,13 @@ class Block(NamedTuple):
 
 
 def encode_block(
-    encoder: Encoder, use_native: bool, heldout_share: float, _: int, path: Path, folder: Path
+    encoder: Encoder, use_native: bool, heldout_share: float, _: int, file: DataFile, folder: Path
 ) -> None:
     """Encode one file of a text artifact into a folder. Raises Disagreement, see `native`."""
     engine = native(encoder.definition) if use_native else None
     tokens, documents = [], []
     about = {"empty": 0, "words": 0}
-    for batch in file_batches(path, COLUMNS):
+    for batch in file_batches(file, COLUMNS):
         filled = batch.filter(pc.greater(pc.binary_length(batch.column("text")), 0))
         about["empty"] += batch.num_rows - filled.num_rows
         if not filled.num_rows:
@@ -53,12 +54,12 @@ def encode_block(
         documents.append(_describe(filled, np.diff(ends, prepend=-1), heldout_share))
         about["words"] += int(tally_words(*text_buffer(texts)))
     # NumPy's own way to write a file forgets the system's error when a disk is full.
-    with pa.OSFile(str(folder / "tokens.bin"), "wb") as file:
+    with pa.OSFile(str(folder / "tokens.bin"), "wb") as out:
         for ids in tokens:
-            file.write(ids)
-    with pa.ipc.new_file(str(folder / "documents.arrow"), SCHEMA) as file:
+            out.write(ids)
+    with pa.ipc.new_file(str(folder / "documents.arrow"), SCHEMA) as out:
         for rows in documents:
-            file.write_batch(rows)
+            out.write_batch(rows)
     (folder / "block.json").write_text(json.dumps(about))
 
 

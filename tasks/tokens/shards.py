@@ -80,17 +80,18 @@ def heldout(text: bytes | memoryview, share: float) -> bool:
 def _write(
     text: Artifact, encoder: Encoder, use_native: bool, settings: ShardSettings, draft: Draft
 ) -> None:
-    from tasks.data.blocks import full_disk_named, make_blocks
-    from tasks.data.text import PATTERN
+    from tasks.data.blocks import forgetting, full_disk_named, make_blocks, text_sizes
+    from tasks.data.text import PATTERN, check_rows
     from tasks.tokens.shard_blocks import encode_block
     from tasks.tokens.shard_writer import ShardWriter
 
-    paths = text.files(PATTERN)
-    sizes = [path.stat().st_size * 3 for path in paths]  # Zstandard halves to quarters text
+    files = text.files(PATTERN)
     work = partial(encode_block, encoder, use_native, settings.heldout_share)
     writer = ShardWriter(draft.path, SPLITS, encoder.vocab_size, settings.shard_tokens)
     with full_disk_named(draft.path), writer:
-        empty, words = _gather(make_blocks(draft, paths, work, sizes), writer)
+        empty, words = _gather(make_blocks(draft, files, work, text_sizes(files)), writer)
+    with forgetting(draft):
+        check_rows(text, writer.documents + empty)
     _check_splits(text, writer, settings)
     draft.rows, draft.tokens = writer.documents, writer.splits["train"].tokens
     draft.ledger = _ledger(writer.documents, empty)

@@ -45,7 +45,7 @@ class TokenStream:
         self._shards: dict[int, Column] = {}
         self._mapped = self._touched = 0
         for name in self._names:
-            artifact.file(name)
+            artifact.data(name).sized()
 
     def __len__(self) -> int:
         return self._end_list[-1]

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from cluster.artifact import faults
 from cluster.errors import BadInput
 from cluster.object_store import ObjectStore
 from cluster.settings import Settings
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
+from flows.dag import Dag
 
 
 class Text(Settings):
@@ -48,12 +50,71 @@ def test_the_first_writer_wins(tmp_path: Path, bucket: Path) -> None:
     assert (bucket / made.name / "artifact.json").read_bytes() == before
 
 
-def test_damage_in_the_bucket_is_refused_by_name(tmp_path: Path, bucket: Path) -> None:
+def _flip(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("fault", ["flipped", "gone", "manifest flipped", "manifest of old"])
+def test_damage_in_the_bucket_is_named_built_again_and_replaced(
+    tmp_path: Path, bucket: Path, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
     made = build(pour, Store(tmp_path / "one"), settings=Text())
-    (bucket / made.name / "deep" / "data.txt").write_text("waxer")
-    with pytest.raises(BadInput, match=r"deep/data\.txt.*changed"):
-        Store(tmp_path / "two").find("pour", made.fingerprint)
+    data, manifest = (bucket / made.name / name for name in ("deep/data.txt", "artifact.json"))
+    if fault == "flipped":
+        _flip(data)
+    elif fault == "gone":
+        data.unlink()
+    elif fault == "manifest flipped":
+        _flip(manifest)
+    else:
+        manifest.write_text(made.manifest.model_dump_json())
+    assert Store(tmp_path / "two").find("pour", made.fingerprint) is None
+    named = "artifact.json" if "manifest" in fault else "deep/data.txt"
+    assert f"damaged in object storage: {bucket / made.name / named}" in caplog.text
     assert not list((tmp_path / "two").rglob("data.txt"))
+    again = build(pour, Store(tmp_path / "two"), settings=Text())
+    third = Store(tmp_path / "three").find("pour", made.fingerprint)
+    assert third is not None and third.manifest == again.manifest
+
+
+def test_a_damaged_copy_here_is_fetched_again(tmp_path: Path, bucket: Path) -> None:
+    made = build(pour, Store(tmp_path / "one"), settings=Text())
+    made.file("deep/data.txt").unlink()
+    found = Store(tmp_path / "one").find("pour", made.fingerprint)
+    assert found is not None and faults(found) == []
+    assert not list(found.path.parent.glob(".*"))
+
+
+def test_a_plan_reads_manifests_and_fetches_nothing(
+    tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = build(pour, Store(tmp_path / "one"), settings=Text())
+    monkeypatch.setattr(ObjectStore, "fetch", None)
+    dag = Dag("test", Store(tmp_path / "two"), fetch=False)
+    node = dag.add(pour, settings=Text())
+    assert node.found is not None and node.found.manifest == made.manifest
+    assert node.why == "unchanged"
+    assert not (tmp_path / "two").exists()
+
+
+def test_each_folder_of_a_plan_is_listed_once(
+    tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(pour, Store(tmp_path / "one"), settings=Text())
+    listed: list[str] = []
+    names = ObjectStore.names
+
+    def counted(self: ObjectStore, stage: str) -> list[str]:
+        listed.append(stage)
+        return names(self, stage)
+
+    monkeypatch.setattr(ObjectStore, "names", counted)
+    dag = Dag("test", Store(tmp_path / "two"), fetch=False)
+    for number in range(50):
+        dag.add(pour, label=str(number), settings=Text(text=str(number)))
+    assert listed == ["pour"]
 
 
 def test_an_unknown_scheme_says_what_to_install() -> None:

@@ -1,20 +1,29 @@
 """The artifact store: complete or absent, found by fingerprint, damage named."""
 
+import hashlib
 import json
-import os
-import signal
 import subprocess
 import sys
-import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from cluster.artifact import BLOCK_BYTES, Artifact, Ledger, faults
+from cluster.artifact import (
+    BLOCK_BYTES,
+    MANIFEST,
+    Artifact,
+    Ledger,
+    Manifest,
+    faults,
+    misplaced,
+)
+from cluster.collection import collect
 from cluster.errors import BadInput
 from cluster.settings import Settings
 from cluster.stage import build, specify, stage
 from cluster.store import Draft, Store
+from tests.cluster.killed_writer import Nothing, pour
 
 
 class WriteSettings(Settings):
@@ -137,59 +146,131 @@ def test_manifest_is_plain_json_with_block_hashes(store: Store) -> None:
     assert len(manifest["files"]["data.txt"]["blocks"][0]) == 64
 
 
-KILLED_WRITER = textwrap.dedent(
-    """
-    import os, sys
-    from pathlib import Path
-    from cluster.store import Store
-    from cluster.settings import Settings
-    from cluster.stage import build, stage
+def test_the_manifest_s_hash_is_that_of_the_lines_after_it(store: Store) -> None:
+    made = build(write, store, settings=WriteSettings())
+    text = (made.path / MANIFEST).read_bytes()
+    lines = text.split(b"\n", 2)[2]
+    assert json.loads(text)["sha256"] == hashlib.sha256(lines).hexdigest()
 
-    calls = 0
 
-    def killing(real):
-        def call(*arguments, **options):
-            global calls
-            calls += 1
-            if calls == int(sys.argv[2]):
-                os.kill(os.getpid(), 9)
-            return real(*arguments, **options)
-        return call
+def test_every_bit_of_a_manifest_is_watched(store: Store) -> None:
+    made = build(write, store, settings=WriteSettings())
+    path = made.path / MANIFEST
+    sound = path.read_bytes()
+    for bit in range(8 * len(sound)):
+        changed = bytearray(sound)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        with pytest.raises(BadInput, match=r"artifact\.json cannot be read: .*--rebuild write"):
+            Artifact.load(made.path)
+    path.write_bytes(sound)
+    assert Artifact.load(made.path) == made
 
-    os.fsync = killing(os.fsync)
-    Path.rename = killing(Path.rename)
-    Path.replace = killing(Path.replace)
 
-    @stage(version=1)
-    def pour(settings, draft):
-        (draft.path / "a.txt").write_text("a" * 100)
-        (draft.path / "b.txt").write_text("b" * 100)
+@pytest.mark.parametrize("cut", [0, 1, 50, 100])
+def test_a_cut_manifest_is_not_found_and_built_again(store: Store, cut: int) -> None:
+    made = build(write, store, settings=WriteSettings())
+    sound = (made.path / MANIFEST).read_bytes()
+    (made.path / MANIFEST).write_bytes(sound[:cut])
+    assert store.find("write", made.fingerprint) is None
+    assert store.artifacts() == []
+    again = build(write, store, settings=WriteSettings())
+    assert faults(again) == [] and again.manifest.files == made.manifest.files
 
-    class Nothing(Settings):
-        pass
 
-    build(pour, Store(Path(sys.argv[1])), settings=Nothing())
-    """
+def test_a_manifest_keeps_keys_of_another_version(store: Store) -> None:
+    made = build(write, store, settings=WriteSettings())
+    values = made.manifest.model_dump(by_alias=True) | {"weather": "rain"}
+    values["files"]["data.txt"]["colour"] = "blue"
+    (made.path / MANIFEST).write_text(Manifest.model_validate(values).sealed())
+    found = Artifact.load(made.path)
+    assert faults(found) == []
+    kept = Manifest.unsealed(found.manifest.sealed().encode()).model_dump()
+    assert kept["weather"] == "rain" and kept["files"]["data.txt"]["colour"] == "blue"
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda path: path.unlink(), "its data.txt is missing, its manifest says 5 bytes"),
+        (lambda path: path.write_text("wat"), "its data.txt has 3 bytes, its manifest says 5"),
+        (lambda path: (path.parent / MANIFEST).unlink(), "its artifact.json is damaged"),
+    ],
 )
+def test_a_damaged_artifact_is_not_found_and_is_replaced_whole(
+    store: Store, damage: Callable[[Path], object], why: str
+) -> None:
+    made = build(write, store, settings=WriteSettings())
+    damage(made.path / "data.txt")
+    found = store.catalogue().find("write", made.fingerprint)
+    assert found.artifact is None and found.damage.startswith(why)
+    again = build(write, store, settings=WriteSettings())
+    assert again.path == made.path and faults(again) == []
+    assert not list(made.path.parent.glob(".*"))
+
+
+def test_of_two_with_the_same_content_the_whole_one_is_found(store: Store) -> None:
+    first = build(write, store, recipe="mill", settings=WriteSettings())
+    second = build(write, store, recipe="other", settings=WriteSettings(), force=True)
+    assert store.find("write", first.fingerprint) == second
+    second.file("data.txt").unlink()
+    assert store.find("write", first.fingerprint) == first
+
+
+def test_a_file_is_proved_before_it_is_read(store: Store) -> None:
+    made = build(write, store, settings=WriteSettings())
+    (made.path / "data.txt").write_text("waxer")
+    for read in (lambda: made.file("data.txt"), made.folder, lambda: made.read_json("data.txt")):
+        with pytest.raises(BadInput, match=r"data\.txt: bytes 0 to 5 changed.*--rebuild write"):
+            read()
+
+
+def test_a_file_that_the_manifest_does_not_name_is_named(store: Store) -> None:
+    made = build(write, store, settings=WriteSettings())
+    (made.path / "more.txt").write_text("?")
+    with pytest.raises(BadInput, match=r"more\.txt is not in the manifest of write/"):
+        made.files("*.txt")
+    assert [file.path.name for file in made.files("data.*")] == ["data.txt"]
+
+
+def test_an_artifact_under_another_s_name_is_misplaced(store: Store) -> None:
+    made = build(write, store, settings=WriteSettings())
+    assert misplaced(made) == []
+    moved = made.path.rename(made.path.with_name("test-00000000"))
+    assert "not what its name says" in misplaced(Artifact.load(moved))[0]
+
+
+def _killed_writers(root: Path, *options: str) -> Iterator[tuple[Store, list[Artifact]]]:
+    """Each writer's store, and what was whole in it when the writer had been killed."""
+    command = [sys.executable, "-m", "tests.cluster.killed_writer", str(root), *options]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert int(ran.stdout) > 8
+    for point in range(1, int(ran.stdout) + 1):
+        store = Store(root / str(point))
+        left, damaged = store.survey()
+        assert not damaged and all(faults(artifact) == [] for artifact in left)
+        yield store, left
 
 
 def test_killed_at_every_sync_and_rename_the_artifact_is_complete_or_absent(tmp_path: Path) -> None:
     """A crash-point sweep: kill -9 at each durability call in turn, then look, then finish."""
-    script = tmp_path / "writer.py"
-    script.write_text(KILLED_WRITER)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    for point in range(1, 20):
-        root = tmp_path / str(point)
-        command = [sys.executable, str(script), str(root)]
-        killed = subprocess.run([*command, str(point)], env=environment)
-        survivors = Store(root).artifacts() if root.exists() else []
-        assert all(faults(artifact) == [] for artifact in survivors)
-        if killed.returncode == 0:
-            break
-        assert killed.returncode == -signal.SIGKILL
-        assert subprocess.run([*command, "0"], env=environment).returncode == 0
-        (artifact,) = Store(root).artifacts()
-        assert faults(artifact) == []
-    else:
-        pytest.fail("the writer never ran to its end")
-    assert point > 4
+    seen = set()
+    for store, left in _killed_writers(tmp_path):
+        seen.add(len(left))
+        assert faults(build(pour, store, settings=Nothing())) == []
+        assert len(store.artifacts()) == 1
+    assert seen == {0, 1}
+
+
+def test_a_rebuild_killed_at_any_point_leaves_the_old_the_new_or_none(tmp_path: Path) -> None:
+    """The same sweep where an artifact is replaced: every removal of a file counts as well."""
+    seen = set()
+    for store, left in _killed_writers(tmp_path, "force"):
+        seen.add(len(left))
+        made = build(pour, store, settings=Nothing())
+        assert faults(made) == [] and set(made.manifest.files) == {"a.txt", "b.txt"}
+        assert store.artifacts() == [made]
+        assert str(made.path) in collect(root=store.root)["removed"]
+        assert not list(store.root.glob("artifacts/*/*"))
+    assert seen == {0, 1}

@@ -125,7 +125,7 @@ def test_an_unexpected_error_is_raised_once_and_names_its_file(folder, store, wo
     with pytest.raises(KeyError, match="column") as caught:  # a second try would meet its own file
         blocks.map_text(text, draft, partial(_fail, tried))
     assert list(tried.glob("in/*"))
-    notes = {f"while working on {file}" for file in text.files("text-*.parquet")}
+    notes = {f"while working on {file.path}" for file in text.files("text-*.parquet")}
     assert len(notes.intersection(caught.value.__notes__)) == 1  # of two, either may be first
 
 

@@ -297,7 +297,9 @@ def test_what_was_deduplicated_against_is_a_parent(run, store, text_artifact):
 def test_the_index_is_what_was_sketched_of_the_rows_that_stay(run, text_artifact):
     for settings in ({}, {"lines": True}, {"passage_words": 20}):
         out = run(text_artifact(a_bit_of_everything()), **settings)
-        rows = np.concatenate([load(p)["exact"].to_numpy() for p in out.files("index-*.arrow")])
+        rows = np.concatenate(
+            [load(f.path)["exact"].to_numpy() for f in out.files("index-*.arrow")]
+        )
         text = read_table(out)["text"].combine_chunks()
         assert rows.tolist() == sketches.sketch(text, None)["exact"].to_pylist()
 
@@ -401,7 +403,7 @@ def test_a_full_disk_is_named_and_what_is_finished_is_kept(run, text_artifact, m
 
 def test_damaged_text_is_refused_with_its_file(run, text_artifact):
     text = text_artifact(a_bit_of_everything())
-    path = text.files(PATTERN)[0]
+    path = text.files(PATTERN)[0].path
     content = bytearray(path.read_bytes())
     content[300] ^= 1
     path.write_bytes(content)

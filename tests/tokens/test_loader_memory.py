@@ -37,7 +37,7 @@ def huge(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
         facts={"dtype": "uint16", "eod": 0, "vocab_size": 1 << 16, "train": train},
         files=dict.fromkeys(names, about),
     )
-    (folder / MANIFEST).write_text(manifest.model_dump_json())
+    (folder / MANIFEST).write_text(manifest.sealed())
     return Artifact.load(folder)
 
 

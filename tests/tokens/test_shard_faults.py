@@ -115,9 +115,7 @@ def test_a_manifest_cut_or_edited_is_refused(made: Artifact) -> None:
         serve_all(made.path)
     digest = made.manifest.files[NAME].blocks[0]
     path.write_text(sound.replace(digest, digest[::-1]))
-    with pytest.raises(
-        BadInput, match=rf"{NAME}: block 0 .* its manifest says {digest[::-1][:12]}"
-    ):
+    with pytest.raises(BadInput, match=r"artifact\.json cannot be read: its content changed"):
         serve_all(made.path)
     counts = made.manifest.facts["train"]["shards"]
     edited = Artifact.load(_written(made, sound))

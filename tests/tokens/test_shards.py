@@ -65,7 +65,7 @@ def test_facts_add_up(
         assert facts[split]["documents"] == len(mine)
         assert facts[split]["bytes"] == sum(row["bytes"] for row in mine)
         assert facts[split]["tokens"] == sum(row["length"] for row in mine)
-        files = [p.name for p in artifact.files(f"{split}-*.arrow")]
+        files = [f.path.name for f in artifact.files(f"{split}-*.arrow")]
         assert facts[split]["shards"] == [read(artifact, name).num_rows for name in files]
     assert manifest.tokens == facts["train"]["tokens"]
     assert manifest.ledger

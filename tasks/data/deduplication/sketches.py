@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster.artifact import Artifact, difference, record
+from cluster.artifact import Artifact, DataFile
 from cluster.errors import BadInput
 from tasks.data.deduplication.minhash import Family, band_keys, signatures
 from tasks.data.deduplication.normal import digests, normalise
 from tasks.data.deduplication.phases import load
-from tasks.data.text import PATTERN, file_batches
+from tasks.data.text import PATTERN, check_rows, file_batches, named_damage
 
 INDEX = "index-*.arrow"
 
@@ -32,7 +32,7 @@ class Block:
     `index` has their sketches where an earlier artifact holds them; its documents stay.
     """
 
-    paths: tuple[Path, ...]
+    paths: tuple[DataFile | Path, ...]
     start: int
     rows: int
     index: Path | None = None
@@ -45,7 +45,7 @@ class Block:
     @property
     def size(self) -> int:
         """About how many bytes of text."""
-        return 3 * sum(path.stat().st_size for path in self.paths)
+        return 3 * sum(path_of(file).stat().st_size for file in self.paths)
 
     def batches(self, columns: list[str] | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Its rows in order, with the number of the first of each batch."""
@@ -59,21 +59,33 @@ class Block:
 def blocks_of(text: Artifact, start: int, indexed: bool = False) -> list[Block]:
     """The blocks of a text artifact, numbered from `start`.
 
-    Raises BadInput when the index of an earlier artifact is missing or not what was written.
+    Raises BadInput when rows are missing, or the index of an earlier artifact is not what was
+    written.
     """
-    found = []
-    for stem, paths in groupby(text.files(PATTERN), lambda path: path.name.rsplit("-", 1)[0]):
+    found, first = [], start
+    files = text.files(PATTERN)
+    for stem, paths in groupby(files, lambda file: file.path.name.rsplit("-", 1)[0]):
         block = block_of(list(paths), start)
         if indexed:
             block = replace(block, index=_index(text, stem.replace("text", "index"), block.rows))
         found.append(block)
         start += block.rows
+    check_rows(text, start - first)
     return found
 
 
-def block_of(paths: Sequence[Path], start: int = 0) -> Block:
+def block_of(files: Sequence[DataFile | Path], start: int = 0) -> Block:
     """The block in these files."""
-    return Block(tuple(paths), start, sum(pq.read_metadata(path).num_rows for path in paths))
+    rows = 0
+    for path in map(path_of, files):
+        with named_damage(path):
+            rows += pq.read_metadata(path).num_rows
+    return Block(tuple(files), start, rows)
+
+
+def path_of(file: DataFile | Path) -> Path:
+    """Where a file lies."""
+    return file.path if isinstance(file, DataFile) else file
 
 
 def sketch_schema(bands: int) -> pa.Schema:
@@ -113,14 +125,12 @@ def sketch_block(family: Family | None, block: Block) -> pa.Table:
 
 
 def _index(text: Artifact, stem: str, rows: int) -> Path:
-    name = f"{stem}.arrow"
-    path = text.file(name)
-    kept = text.manifest.files[name]
-    if (now := record(path)) != kept:
+    try:
+        path = text.file(f"{stem}.arrow")
+    except BadInput as error:
         raise BadInput(
-            f"{path}: {difference(kept, now)}; it is the index of {text.name}, which this run "
-            f"deduplicates against; build that again"
-        )
+            f"{error}; it is the index of {text.name}, which this run deduplicates against"
+        ) from error
     found = load(path).num_rows
     assert found == rows, f"{path} has {found} rows, its text {rows}"
     return path

@@ -10,6 +10,7 @@ import numpy as np
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.store import Draft
+from tasks.data.decontaminate import ITEMS
 from tasks.scoring.exam import ROWS, Sitting, sets_of
 from tasks.scoring.exams.candidates import (
     Candidate,
@@ -82,7 +83,7 @@ def _dirty(settings: Sitting, searched: Artifact | None, rows: Sequence[Row]) ->
     """
     if searched is not None:
         names = sets_of(searched.manifest.settings.get("settings"), settings.rows_hash)
-        found = dirty_items(searched.path, names)
+        found = dirty_items(searched.file(ITEMS), names)
     elif settings.contamination is not None:
         found = dirty_items(Path(settings.contamination))
     else:

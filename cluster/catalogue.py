@@ -1,0 +1,118 @@
+"""What a store holds, asked many times: each stage's folder is listed once, here and in the bucket.
+
+The name of an artifact's folder ends in the beginning of its fingerprint, so that only manifests
+that may be the right one are read, whatever else the store holds.
+"""
+
+import contextlib
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.artifact import MANIFEST, Artifact, Manifest
+from cluster.errors import BadInput
+from cluster.object_store import ObjectStore
+
+log = logging.getLogger("headrace.store")
+
+
+class Shelf(NamedTuple):
+    """The names of a stage's folders, by the beginning of the fingerprint and by what is before."""
+
+    by_print: dict[str, list[str]]
+    by_recipe: dict[str, list[str]]
+
+
+class Found(NamedTuple):
+    """A whole artifact; or none, and what is wrong with the one that is there."""
+
+    artifact: Artifact | None = None
+    damage: str = ""
+
+
+class Catalogue:
+    """The artifacts below a folder, and of the shared store if there is one.
+
+    With `fetch`, what only the shared store has is copied here when it is found; without, its
+    manifest alone is read, and the artifact's files are not here.
+    """
+
+    def __init__(self, artifacts: Path, shared: ObjectStore | None, fetch: bool):
+        self.artifacts, self.shared, self.fetch = artifacts, shared, fetch
+        self._here: dict[str, Shelf] = {}
+        self._there: dict[str, Shelf] = {}
+
+    def find(self, stage: str, fingerprint: str) -> Found:
+        """The newest whole artifact with this fingerprint, whatever recipe made it."""
+        whole, damage = [], ""
+        for name in self._local(stage).by_print.get(fingerprint[:8], ()):
+            try:
+                artifact = Artifact.load(self.artifacts / stage / name)
+            except BadInput as error:
+                damage = f"its {MANIFEST} is damaged"
+                warn_once(str(error))
+                continue
+            if artifact.fingerprint != fingerprint:
+                continue
+            if fault := artifact.fault():
+                damage = fault
+                warn_once(f"{artifact.name} is not used: {fault}")
+            else:
+                whole.append(artifact)
+        if whole:
+            return Found(max(whole, key=lambda a: a.manifest.created))
+        shared = self._look_in(self.shared, stage, fingerprint) if self.shared else Found()
+        return shared if shared.artifact else Found(None, damage or shared.damage)
+
+    def earlier(self, stage: str, recipe: str, label: str) -> Manifest | None:
+        """The newest manifest that a stage left for a recipe, to compare with."""
+        found = []
+        name = "-".join(filter(None, (recipe, label)))
+        for folder in self._local(stage).by_recipe.get(name, ()):
+            with contextlib.suppress(BadInput):  # named where it is looked for
+                found.append(Artifact.load(self.artifacts / stage / folder).manifest)
+        same = [m for m in found if (m.recipe, m.label) == (recipe, label)]
+        return max(same, key=lambda m: m.created, default=None)
+
+    def _look_in(self, shared: ObjectStore, stage: str, fingerprint: str) -> Found:
+        damage = ""
+        shelf = _listed(self._there, stage, shared.names)
+        for name in shelf.by_print.get(fingerprint[:8], ()):
+            try:
+                text, manifest = shared.manifest(stage, name)
+                if manifest.fingerprint != fingerprint:
+                    continue
+                if not self.fetch:
+                    return Found(Artifact(self.artifacts / stage / name, manifest))
+                return Found(shared.fetch(stage, name, text, self.artifacts))
+            except BadInput as error:
+                warn_once(f"{error}; it is built again")
+                damage = "its copy in HEADRACE_STORE is damaged"
+        return Found(None, damage)
+
+    def _local(self, stage: str) -> Shelf:
+        def names(stage: str) -> list[str]:
+            folder = self.artifacts / stage
+            return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+        return _listed(self._here, stage, names)
+
+
+def _listed(known: dict[str, Shelf], stage: str, names: Callable[[str], Iterable[str]]) -> Shelf:
+    """The folders of a stage, listed when they are first asked for."""
+    if stage not in known:
+        shelf = known[stage] = Shelf(defaultdict(list), defaultdict(list))
+        for name in sorted(names(stage)):
+            if not name.startswith("."):
+                shelf.by_print[name[-8:]].append(name)
+                shelf.by_recipe[name[:-9]].append(name)
+    return known[stage]
+
+
+@cache
+def warn_once(message: str) -> None:
+    """A plan and each of its stages ask again: what is wrong is said once."""
+    log.warning("%s", message)
