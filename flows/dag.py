@@ -4,8 +4,10 @@ A pipeline is a plain function that adds stages to a `Dag`. Fingerprints depend 
 the fingerprints of inputs only, so all of them are known before anything starts.
 """
 
+import copy
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cluster.artifact import Artifact, Manifest
@@ -15,6 +17,8 @@ from cluster.runs import records
 from cluster.settings import nearest
 from cluster.stage import StageInfo, info, specify
 from cluster.store import Spec, Store
+
+Key = tuple[str, str]  # stage and fingerprint
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,9 @@ class Dag:
     ):
         self.recipe, self.store, self.rebuild = recipe, store, rebuild
         self.nodes: list[Node] = []
-        self.variant = ""
+        self.labels: dict[Key, str] = {}
+        self.user: tuple[str, ...] = ()
+        self.users: dict[Key, dict[tuple[str, ...], None]] = defaultdict(dict)
         self._past = {s.fingerprint for r in records(store.root) for s in r.stages if s.artifact}
         self._catalogue = store.catalogue(fetch)
 
@@ -81,18 +87,19 @@ class Dag:
         """Add a stage; the node stands for its artifact in later calls.
 
         A stage that is there already is not added again. `label` tells members of a sweep apart;
-        without one, what is built for a `variant` has that for its label. A node to start `after`
-        is no part of what the stage makes.
+        without one, `labels` may have it. `users` notes for which `user` it was added. A node to
+        start `after` is no part of what the stage makes.
         """
         inputs = {k: _fingerprints(v) for k, v in arguments.items() if _is_node(v)}
         literals = {k: v for k, v in arguments.items() if not _is_node(v)}
         spec = specify(function, self.recipe, inputs, literals, label)
+        key = spec.stage, spec.fingerprint
+        self.users[key][self.user] = None
         for node in self.nodes:
-            if (node.spec.stage, node.spec.fingerprint) == (spec.stage, spec.fingerprint):
+            if (node.spec.stage, node.spec.fingerprint) == key:
                 return node
-        taken = any(node.name == spec.stage for node in self.nodes)
-        if self.variant and not label and (taken or info(function).trains):
-            return self.add(function, self.variant, after, **arguments)
+        label = label or self.labels.get(key, "")
+        spec = replace(spec, label=label)
         name = f"{spec.stage}/{label}" if label else spec.stage
         forced = spec.stage in self.rebuild or name in self.rebuild
         look = Found() if forced else self._catalogue.find(spec.stage, spec.fingerprint)
@@ -100,6 +107,12 @@ class Dag:
         node = Node(name, function, arguments, spec, look.artifact, why, after)
         self.nodes.append(node)
         return node
+
+    def sketch(self) -> "Dag":
+        """A plan against the same store, without a stage yet, to see what there would be."""
+        twin = copy.copy(self)
+        twin.nodes, twin.users = [], defaultdict(dict)
+        return twin
 
     def check_rebuild(self) -> None:
         """Raise BadInput when a stage to rebuild is not part of this run."""

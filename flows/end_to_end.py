@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.errors import BadInput
+from flows.ablation import ablation
 from flows.agreement import check_tokenizers
 from flows.dag import Dag, Node
 from flows.mixing import mixture_of, packing_of
 from flows.recipe import Recipe
 from flows.sweeping import sweep
-from flows.variants import label, variants
 from tasks.data.decontaminate import decontaminate
 from tasks.data.dedup import dedup
 from tasks.data.filters import filter_text
 from tasks.data.read import ReadSettings, read
 from tasks.data.redact import redact
 from tasks.report import report
-from tasks.scaling.compare import compare
 from tasks.scoring.answers import answers
 from tasks.scoring.evaluate import evaluate
 from tasks.scoring.exam import exam, sets_of, sitting
@@ -86,7 +85,10 @@ def arrangement(dag: Dag, recipe: Recipe, data: Data) -> dict[str, Any]:
 def scaling_laws(dag: Dag, recipe: Recipe, data: Data | None = None) -> Node:
     """A grid of small runs, the law fitted to them, and the larger runs that it predicts."""
     if recipe.over:
-        return ablation(dag, recipe)
+        return ablation(dag, recipe, variant_score)
+    if recipe.seeds > 1 or recipe.one_at_a_time:
+        asked = f"seeds: {recipe.seeds}, one_at_a_time: {recipe.one_at_a_time}".lower()
+        raise BadInput(f"{asked}: of what? Name keys and their values: --over model.depth=2,3")
     if not recipe.asks_for("sweep") or recipe.sweep is None:
         why = next((w for w in recipe.left_out() if w.startswith("sweep")), "give it one")
         raise BadInput(f"recipe '{recipe.name}' has no `sweep` section: {why}")
@@ -94,16 +96,10 @@ def scaling_laws(dag: Dag, recipe: Recipe, data: Data | None = None) -> Node:
     return sweep(dag, recipe, recipe.sweep, data.shards)
 
 
-def ablation(dag: Dag, recipe: Recipe) -> Node:
-    """The pretrained model of each variant, and their scores side by side."""
-    values, scores = [], []
-    for value, varied in variants(recipe):
-        dag.variant = label(value)
-        model = pretrained(dag, varied, variant=True)
-        scores += [n for n in dag if n.spec.stage == "evaluate" and n.arguments["model"] is model]
-        values.append(value)
-    dag.variant = ""
-    return dag.add(compare, scores=scores, variants=values)
+def variant_score(dag: Dag, recipe: Recipe) -> Node:
+    """The held-out score of a pretrained model that is one of several."""
+    model = pretrained(dag, recipe, variant=True)
+    return next(n for n in dag if n.spec.stage == "evaluate" and n.arguments["model"] is model)
 
 
 def adapted(dag: Dag, recipe: Recipe, model: Node) -> None:

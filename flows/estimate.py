@@ -12,6 +12,7 @@ from flows.end_to_end import plan
 from flows.mixing import planned_sources
 from flows.recipe import Recipe
 from flows.sweep_estimate import sweep_estimate
+from flows.variants import Variant, variants
 from model.flops import flops_per_token, parameter_count
 from tasks.training.division import check_division
 from tasks.training.memory import check_memory, device_bytes
@@ -26,9 +27,10 @@ NOMINAL_SECONDS = 5.0
 
 def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str, Any]:
     """Stages with reasons; parameters, tokens, FLOPs, bytes per device, seconds and cost in USD;
-    and of a sweep every run.
+    and of a sweep every run. Of a recipe with `over`, the stages are those of its variants.
     """
-    dag = plan("all", Dag(recipe.name, Store(), rebuild, fetch=False), recipe)
+    goal = "sweep" if recipe.over else "all"
+    dag = plan(goal, Dag(recipe.name, Store(), rebuild, fetch=False), recipe)
     settings, place = recipe.pretrain, recipe.placement
     config = recipe.model.config(recipe.tokenizer.vocab_size, settings.context)
     check_memory(config, settings, place)
@@ -36,7 +38,7 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
     check_division(config, settings, place.tensor_workers)
     sources, doubts = planned_sources(dag, recipe)
     past = _past(dag)
-    swept = sweep_estimate(recipe, dag) if recipe.sweep else None
+    swept = sweep_estimate(recipe, dag) if recipe.sweep and not recipe.over else None
     known = swept["stage_seconds"] if swept else {}
     stages = [_stage(node, recipe, past, known) for node in dag]
     others = [stage["seconds"] for stage in stages if stage["name"] not in known]
@@ -54,6 +56,22 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
         "sources": sources,
         "warnings": recipe.left_out() + doubts + (swept["warnings"] if swept else []),
         "sweep": swept,
+        "variants": [_variant(one) for one in variants(recipe)] if recipe.over else [],
+    }
+
+
+def _variant(variant: Variant) -> dict[str, Any]:
+    """What is varied, with which seeds, and what each of these trainings takes."""
+    recipe = variant.recipe
+    config = recipe.model.config(recipe.tokenizer.vocab_size, recipe.pretrain.context)
+    each = flops_per_token(config, recipe.pretrain.context) * recipe.pretrain.tokens
+    return {
+        "label": variant.label,
+        "values": variant.values,
+        "seeds": [seeded.recipe.seed for seeded in variant.seeded()],
+        "params": parameter_count(config),
+        "tokens": recipe.pretrain.tokens,
+        "flops": each,
     }
 
 
@@ -88,9 +106,9 @@ def _training_flops(node: Node, recipe: Recipe) -> float:
     """FLOPs of a stage that pretrains; 0 for the others."""
     if node.spec.stage != "pretrain":
         return 0.0
-    model, training = recipe.model, recipe.pretrain
+    model, training = node.literals["model"], node.literals["settings"]
     config = model.config(recipe.tokenizer.vocab_size, training.context)
-    return flops_per_token(config, training.context) * training.tokens
+    return float(flops_per_token(config, training.context) * training.tokens)
 
 
 def _nominal_speed(recipe: Recipe) -> float:

@@ -19,6 +19,7 @@ from prefect.states import Completed, Failed, State
 from cluster.artifact import Artifact
 from cluster.mlflow_tracking import PipelineRun
 from cluster.ray_session import LazyRayTaskRunner
+from cluster.ray_tasks import end_tasks
 from cluster.reaper import reap
 from cluster.runs import RunRecord, StageRecord
 from cluster.services import up
@@ -28,7 +29,7 @@ from flows.end_to_end import plan
 from flows.execution import execute
 from flows.recipe import Recipe
 
-# Stages whose figures stand for the run; those of other stages carry the stage's name.
+# Stages whose figures stand for the run; those of others, and of variants, carry the stage's name.
 SCORES = {"evaluate", "classify", "answers", "judge"}
 # Files of rows that MLflow shows as evaluation tables.
 TABLES = {
@@ -61,6 +62,8 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
         execute(dag, recipe.placement, tracked.run_id, on_stage=done.append)
         status = "failed" if any(s.state == "failed" for s in done) else "completed"
     finally:
+        if status == "crashed":
+            end_tasks()
         seconds = round(time.monotonic() - started, 3)
         order = [node.name for node in dag]
         done.sort(key=lambda stage: order.index(stage.name))
@@ -98,7 +101,7 @@ def _results(stages: list[StageRecord]) -> dict[str, Any]:
     for stage in stages:
         if stage.artifact is None or stage.stage == "sweep":
             continue
-        prefix = "" if stage.stage in SCORES else f"{stage.name}."
+        prefix = "" if stage.name in SCORES else f"{stage.name}."
         found = Artifact.load(Path(stage.artifact)).manifest.metrics
         metrics |= {f"{prefix}{key}": value for key, value in found.items()}
         if stage.stage == "report":

@@ -7,7 +7,7 @@ in `flows/recipes/`. Everything is identity but `placement`, which says where a 
 import types
 import typing
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from pydantic import (
@@ -57,7 +57,9 @@ class Recipe(Settings):
     """What to make, stage by stage; `null` leaves an optional stage out."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="names the folders")
-    seed: int = Field(0, ge=0, description="seed of every random choice")
+    seed: int = Field(
+        0, ge=0, description="seed of what is trained, tuned and sampled; text and tokens have none"
+    )
     sources: tuple[SourceSettings, ...] = Field(min_length=1, description="where text comes from")
     filters: FilterSettings = FilterSettings()
     dedup: DedupSettings = DedupSettings()
@@ -69,8 +71,15 @@ class Recipe(Settings):
     pretrain: PretrainSettings = Field(PretrainSettings(), validate_default=True)
     sweep: SweepSettings | None = SweepSettings()
     fit: FitSettings = FitSettings()
-    over: dict[str, tuple[Any, ...]] = Field(
+    over: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(
         {}, description="any fields, by dotted key, and the values `headrace sweep` tries instead"
+    )
+    seeds: int = Field(
+        1, ge=1, description="trainings of each variant of `over`: with `seed` and those after it"
+    )
+    one_at_a_time: bool = Field(
+        False,
+        description="vary `over` one value at a time, beside the recipe as it is; not as a grid",
     )
     classify: ClassifySettings | None = ClassifySettings()
     instruct: InstructSettings | None = InstructSettings()
@@ -226,28 +235,34 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise BadInput(f"--set {override}: write it as key=value, for example model.depth=6")
-    *parents, last = key.strip().split(".")
+    assign(values, key.strip(), read_yaml(text, f"--set {override}"), f"--set {override}")
+
+
+def assign(values: dict[str, Any], key: str, value: Any, origin: str) -> None:
+    """Set one dotted key in place; sections that are not there are made. Raises BadInput, which
+    begins with `origin`, for a part of the key that is neither a section nor a list's number.
+    """
+    *parents, last = key.split(".")
     inner: Any = values
     for part in parents:
         if isinstance(inner, list):
-            inner = inner[_index(override, part, inner)]
+            inner = inner[_index(origin, part, inner)]
         else:
             if inner.get(part) is None:
                 inner[part] = {}
             inner = inner[part]
         if not isinstance(inner, dict | list):
-            raise BadInput(f"--set {override}: '{part}' is a value, not a section")
-    value = read_yaml(text, f"--set {override}")
+            raise BadInput(f"{origin}: '{part}' is a value, not a section")
     if isinstance(inner, list):
-        inner[_index(override, last, inner)] = value
+        inner[_index(origin, last, inner)] = value
     else:
         inner[last] = value
 
 
-def _index(override: str, part: str, items: list[Any]) -> int:
+def _index(origin: str, part: str, items: list[Any]) -> int:
     if part.isdigit() and int(part) < len(items):
         return int(part)
-    raise BadInput(f"--set {override}: '{part}' must be a number from 0 to {len(items) - 1}")
+    raise BadInput(f"{origin}: '{part}' must be a number from 0 to {len(items) - 1}")
 
 
 def validate(values: dict[str, Any], origin: str) -> Recipe:

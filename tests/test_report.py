@@ -13,6 +13,7 @@ from cluster.stage import build
 from cluster.store import Spec, Store
 from tasks.report import report
 from tasks.reporting import words
+from tasks.scaling.compare import compare
 
 HOSTILE = '<script>alert("x")</script> & <b>bold</b>'
 
@@ -393,3 +394,22 @@ def test_durations_sizes_and_errors_in_words():
     ]  # fmt: skip
     assert [words.size(b) for b in (12, 2048, 61_238_112)] == ["12 B", "2.0 KiB", "58.4 MiB"]
     assert words.signed_percent(-0.0131) == "−1.3 %"
+
+
+def test_variants_are_shown_with_their_doubt_and_none_stands_for_the_run(tmp_path):
+    store = Store(tmp_path)
+    scores, runs = [], []
+    for depth in (1, 2):
+        for seed in (0, 1):
+            loss = 3.0 - depth / 10 + seed / 7 * depth
+            found = {"bits_per_byte": loss, "heldout_loss": loss, "bits_per_byte_witten_bell": 2.5}
+            inputs = {"n": f"{depth}{seed}"}
+            scores.append(make(store, "evaluate", inputs, metrics=found, label=f"depth={depth}"))
+            runs.append({"label": f"depth={depth}", "values": {"depth": depth}, "seed": seed})
+    table = build(compare, store, scores=scores, runs=runs)
+    html = page_of(store, [*scores, table])
+    told = text_of(html)
+    assert "None is called best: depth=2 is not shown to be better than depth=1: 2 seeds" in told
+    assert "depth=2 2 2.943 1.128 to 4.758 -0.0286 -0.936 to +0.879 .38" in told
+    assert 'aria-label="bits per byte of each variant, with 95 % intervals over seeds"' in html
+    assert "Witten-Bell" not in told and "<h2>Scores</h2>" not in html

@@ -19,6 +19,20 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="override a key, e.g. model.depth=6"),
 ]
+Over = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=V,V", help="train a model for each value of any field instead; repeatable"
+    ),
+]
+Seeds = Annotated[
+    int | None,
+    typer.Option(min=1, help="with --over: seeds of each variant, the same in all; 5 tell best"),
+]
+OneAtATime = Annotated[
+    bool,
+    typer.Option("--one-at-a-time", help="the recipe as it is, and each value of --over alone"),
+]
 Rebuild = Annotated[
     list[str] | None,
     typer.Option("--rebuild", metavar="STAGE", help="build this stage again even if cached"),

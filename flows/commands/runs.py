@@ -1,13 +1,23 @@
 """run, data, pretrain, sweep: carry a recipe to a goal. plan: say what would happen."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cluster.errors import BadInput, StageFailed
-from flows.commands.options import AsJson, Home, Inspect, Overrides, Rebuild, RecipeName
+from flows.commands.options import (
+    AsJson,
+    Home,
+    Inspect,
+    OneAtATime,
+    Over,
+    Overrides,
+    Rebuild,
+    RecipeName,
+    Seeds,
+)
 from flows.output import Output, duration, human, output, waiting
 
 if TYPE_CHECKING:
@@ -51,16 +61,24 @@ def pretrain(
 def sweep(
     recipe: RecipeName,
     overrides: Overrides = None,
-    over: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=V,V", help="train a model for each value of any field instead"),
-    ] = None,
+    over: Over = None,
+    seeds: Seeds = None,
+    one_at_a_time: OneAtATime = False,
     rebuild: Rebuild = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """A grid of small runs, the law fitted to them, and its forecast; or variants of a model."""
-    carry_out("sweep", recipe, overrides, rebuild, as_json, over=over or ())
+    """A grid of small runs, the law fitted to them, and its forecast; or variants of a model.
+
+    With --over, every combination of the values is trained with every seed, and a variant is called
+    best only when a paired test over the seeds says that it is better than each of the others.
+    """
+    from flows.variants import varied
+
+    def chosen(plain: "Recipe") -> "Recipe":
+        return varied(plain, over or (), seeds, one_at_a_time)
+
+    carry_out("sweep", recipe, overrides, rebuild, as_json, varied=chosen)
 
 
 def carry_out(
@@ -70,24 +88,25 @@ def carry_out(
     rebuild: Sequence[str] | None,
     as_json: bool,
     inspected: bool = False,
-    over: Sequence[str] = (),
+    varied: Callable[["Recipe"], "Recipe"] = lambda recipe: recipe,
 ) -> None:
-    """Run a recipe to a goal, show it, print its result.
+    """Run a recipe, `varied` once it is read, to a goal, show it, print its result.
 
     Raises BadInput (exit 2) when the recipe or a source is at fault, else StageFailed (exit 1).
     """
+    from flows.comparison import show_variants
     from flows.recipe import load
     from flows.samples import inspect, show_inspection
-    from flows.variants import read_over
 
     with output(as_json) as out:
-        recipe = load(name, overrides or ())
-        if over:
-            recipe = recipe.model_copy(update={"over": dict(map(read_over, over))})
+        recipe = varied(load(name, overrides or ()))
         record = _run_flow(recipe, goal, rebuild or ())
         samples = inspect(record) if inspected else None
-        out.result(_result(record, goal) | ({} if samples is None else {"inspect": samples}))
+        result = _result(record, goal) | ({} if samples is None else {"inspect": samples})
+        out.result(result)
         _show(out, record)
+        if "variants" in result:
+            show_variants(out, result)
         show_inspection(out, samples or [])
         _raise_failure(record)
 
@@ -120,25 +139,13 @@ def _ending(state: Any) -> str:
 
 def _result(record: dict[str, Any], goal: str) -> dict[str, Any]:
     """The JSON object of a run."""
+    from flows.comparison import sweep_result
+
     keys = ("id", "status", "seconds", "stages", "metrics", "report", "urls")
     result = {key: record[key] for key in (*keys, "error") if key in record}
     if goal == "sweep" and record["status"] == "completed":
-        result |= _sweep_result(record)
+        result |= sweep_result(record["stages"])
     return result
-
-
-def _sweep_result(record: dict[str, Any]) -> dict[str, Any]:
-    """The runs, the fit and the forecast of a sweep, from the artifact of its last stage."""
-    from pathlib import Path
-
-    from cluster.artifact import Artifact
-
-    laws = [s for s in record["stages"] if s["stage"] in ("fit", "forecast", "compare")]
-    last = laws[-1]  # a grid of one or two runs has a fit and nothing to forecast
-    facts = Artifact.load(Path(last["artifact"])).manifest.facts
-    if last["stage"] == "compare":
-        return {"runs": facts["rows"], "best": facts["best"], "fit": None, "forecast": None}
-    return {key: facts.get(key) for key in ("runs", "fit", "forecast")}
 
 
 def _show(out: Output, record: dict[str, Any]) -> None:
@@ -174,15 +181,20 @@ def plan(
             help="plan the sweep that this pays for, and print it as a recipe's `sweep`",
         ),
     ] = None,
+    over: Over = None,
+    seeds: Seeds = None,
+    one_at_a_time: OneAtATime = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
     """What would run and why; parameters, tokens, FLOPs, memory, time and cost. Trains nothing."""
+    from flows.comparison import show_planned
     from flows.estimate import estimate
     from flows.recipe import load
+    from flows.variants import varied
 
     with output(as_json) as out:
-        wanted = load(recipe, overrides or ())
+        wanted = varied(load(recipe, overrides or ()), over or (), seeds, one_at_a_time)
         if budget:
             wanted = _paid_by(budget, wanted)
         plan = estimate(wanted, frozenset(rebuild or ()))
@@ -198,6 +210,7 @@ def plan(
             f"cost     {plan['cost']:.2f} USD"
         )
         _show_sweep(out, plan)
+        show_planned(out, plan["variants"])
         for warning in plan["warnings"]:
             out.say(f"warning: {warning}")
 

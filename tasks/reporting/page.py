@@ -13,7 +13,8 @@ from typing import Any
 from cluster.artifact import Artifact, parents
 from tasks.reporting import plots, words
 from tasks.reporting.funnel import funnel, side_by_side
-from tasks.reporting.scaling import scaling, variants
+from tasks.reporting.scaling import scaling
+from tasks.reporting.variants import variants
 
 View = dict[str, Any]
 Stages = dict[str, list[Artifact]]
@@ -52,6 +53,8 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
     stages: Stages = defaultdict(list)
     for artifact in artifacts:
         stages[artifact.manifest.stage].append(artifact)
+    if stages["compare"]:  # the score of one variant does not stand for the run
+        del stages["evaluate"]
     return {
         "recipe": recipe,
         "made": max((a.manifest.created for a in artifacts), default="")[:16].replace("T", " "),
@@ -137,9 +140,10 @@ def training(artifact: Artifact) -> View:
     if not (rows or figures):
         return {}
     drawn = len(rows) >= SHORTEST_CURVE
+    name = _short_name(artifact)
     return {
-        "stage": artifact.manifest.stage,
-        "plot": plots.loss_curve(rows, artifact.manifest.stage) if drawn else "",
+        "stage": name,
+        "plot": plots.loss_curve(rows, name) if drawn else "",
         "figures": figures,
     }
 

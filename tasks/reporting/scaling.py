@@ -49,12 +49,6 @@ def scaling(fits: Sequence[Artifact], runs: Sequence[Artifact]) -> View:
     }
 
 
-def variants(artifacts: Sequence[Artifact]) -> View:
-    """The table of a recipe's variants; empty without one."""
-    rows = artifacts[-1].manifest.facts["rows"] if artifacts else []
-    return _table("Variants", rows) if rows else {}
-
-
 def _tables(facts: View) -> list[View]:
     """The tables of doubt that the fit left."""
     found = ((title, facts.get(key)) for key, title in TABLES.items())

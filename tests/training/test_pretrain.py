@@ -145,14 +145,12 @@ def test_a_variant_that_diverges_is_a_row_of_the_comparison_and_never_best(
     )
     given = {"shards": made.shards, "settings": HeldoutSettings(max_tokens=500)}
     scores = [build(evaluate, made.store, model=m, **given) for m in (bad, model)]
-    variants = [{"learning_rate": 1e30}, {"learning_rate": 1e-2}]
-    table = build(compare, made.store, scores=scores, variants=variants)
-    failed, good = table.manifest.facts["rows"]
-    assert failed == {"learning_rate": 1e30, "status": "diverged", "why": failed["why"]}
-    assert table.manifest.facts["best"] == variants[1]
-    assert table.manifest.metrics == {"bits_per_byte": good["bits_per_byte"]}
-    none = build(compare, made.store, scores=scores[:1], variants=variants[:1])
-    assert (none.manifest.facts["best"], none.manifest.metrics) == (None, {})
+    runs = [{"label": n, "values": {"learning_rate": n}, "seed": 0} for n in ("1e30", "1e-2")]
+    facts = build(compare, made.store, scores=scores, runs=runs).manifest.facts
+    failed, good = facts["rows"]
+    assert (failed["status"], failed["seed"], "bits_per_byte" in failed) == ("diverged", 0, False)
+    assert (good["learning_rate"], facts["variants"][1]["mean"]) == ("1e-2", good["bits_per_byte"])
+    assert facts["variants"][0]["why"] == f"seed 0: {failed['why']}" and facts["best"] is None
 
 
 def test_rows_tell_the_speed_in_flops_and_the_share_of_the_devices_peak(model: Artifact) -> None:
