@@ -11,12 +11,14 @@ import logging
 import os
 import sys
 import traceback
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
 from cluster.environment import keep_bytecode
 from cluster.errors import BadInput, StageFailed
-from flows.commands import measures, models, runs, scores, services, store
+from flows.commands import daily, measures, models, runs, scores, services, store
 from flows.output import tell
 
 INTERRUPTED = 130  # what Typer makes of Ctrl-C, and shells expect
@@ -29,8 +31,24 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (runs, models, measures, scores, services, store):
+for group in (runs, daily, models, measures, scores, services, store):
     group.register(app)
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"headrace {version('headrace')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    asked: Annotated[
+        bool,
+        typer.Option("--version", help="say which Headrace this is", callback=_say_version),
+    ] = False,
+) -> None:
+    """Raw text to an evaluated language model: one recipe, on a laptop or a cluster."""
 
 
 def main() -> None:
