@@ -61,6 +61,7 @@ class Manifest(Record):
     libraries: dict[str, str] = {}
     created: str = ""
     seconds: float = 0.0
+    resources: dict[str, float] = {}
     tracking_run: str | None = None
 
     def sealed(self) -> str:

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from cluster.resources import Usage, elsewhere, measured
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 # A task whose worker dies runs again this often; Ray counts.
@@ -65,7 +67,7 @@ def _result(reference: Any) -> Any:
     from ray.exceptions import OutOfMemoryError, RayTaskError, WorkerCrashedError
 
     try:
-        return ray.get(reference)
+        result, usage = ray.get(reference)
     except RayTaskError as error:
         cause = getattr(error, "cause", None)
         raise (cause if isinstance(cause, Exception) else error) from error
@@ -74,10 +76,14 @@ def _result(reference: Any) -> Any:
             f"the workers of a task died {RETRIES + 1} times, most likely for want of memory; "
             "fewer side by side need less: `--set placement.data_workers=1`"
         ) from error
+    elsewhere(usage)
+    return result
 
 
-def _call(work: Callable[[Item], Result], item: Item) -> Result:
+def _call(work: Callable[[Item], Result], item: Item) -> tuple[Result, Usage]:
     from cluster.environment import log_from_info
 
     log_from_info()
-    return work(item)
+    with measured() as usage:
+        result = work(item)
+    return result, usage

@@ -34,6 +34,7 @@ class StageRecord(Record):
     state: State
     why: str
     seconds: float = 0.0
+    resources: dict[str, float] = {}
     artifact: str | None = None
     ledger: Ledger | None = None
     error: str | None = None

@@ -40,6 +40,7 @@ from cluster.home import home
 from cluster.locks import lock
 from cluster.object_store import ObjectStore, from_environment
 from cluster.placement import Placement
+from cluster.resources import Usage, measured
 from cluster.tracking import NullTracker, Tracker
 
 LIBRARIES = ("torch", "deepspeed", "tokenizers", "pyarrow", "numpy")
@@ -92,9 +93,12 @@ class Draft:
     facts: dict[str, Any] = field(default_factory=dict)
     on_progress: Callable[[dict[str, Any]], None] | None = None
     _last_progress: float = 0.0
+    _bytes: float = 0.0
 
     def progress(self, done: float, total: float, unit: str, **figures: float) -> None:
         """Tell whoever watches how far the stage is; throttled to two reports a second."""
+        if unit == "bytes":
+            self._bytes = max(self._bytes, total)
         now = time.monotonic()
         if now - self._last_progress < 0.5 and done < total:
             return
@@ -103,6 +107,15 @@ class Draft:
         write_atomically(self.scratch / "progress.json", json.dumps(report))
         if self.on_progress:
             self.on_progress(report)
+
+    def resources(self, seconds: float, usage: Usage) -> dict[str, float]:
+        """What the stage took: CPU seconds and peak memory of one process, and bytes a second where
+        it counts its progress in bytes.
+        """
+        found = {"cpu_seconds": round(usage.cpu_seconds, 3), "peak_bytes": usage.peak_bytes}
+        if self._bytes and seconds:
+            found |= {"bytes": self._bytes, "bytes_per_second": round(self._bytes / seconds, 1)}
+        return found
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON data file."""
@@ -201,14 +214,15 @@ class Store:
             on_progress=on_progress,
         )
         started = time.monotonic()
-        yield draft
-        self._commit(draft, final, time.monotonic() - started)
+        with measured() as usage:
+            yield draft
+        self._commit(draft, final, time.monotonic() - started, usage)
 
     def writer(self, spec: Spec) -> contextlib.AbstractContextManager[None]:
         """The lock that lets one process at a time build an artifact."""
         return lock(self.root / "locks" / spec.fingerprint)
 
-    def _commit(self, draft: Draft, final: Path, seconds: float) -> None:
+    def _commit(self, draft: Draft, final: Path, seconds: float, usage: Usage) -> None:
         if draft.ledger:
             draft.ledger.check()
         manifest = Manifest(
@@ -223,6 +237,7 @@ class Store:
             libraries=library_versions(),
             created=datetime.now(UTC).isoformat(timespec="milliseconds"),
             seconds=round(seconds, 3),
+            resources=draft.resources(seconds, usage),
             tracking_run=draft.tracker.run_id,
         )
         for folder in (path for path in draft.path.rglob("*") if path.is_dir()):

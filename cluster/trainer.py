@@ -12,10 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from cluster.environment import default
+from cluster.resources import Usage, elsewhere, measured
 
 RESTARTS = 2
 START_S, ELASTIC_START_S = 300, 60
 """How long workers may take to start; elastic ones are first tried with a place that is lost."""
+
+USAGE = "usage-{}.json"  # of the worker of a rank
 
 
 def run_on_workers(
@@ -57,7 +60,11 @@ def run_on_workers(
             failure_config=FailureConfig(max_failures=RESTARTS),
         ),
     )
+    for account in folder.glob(USAGE.format("*")):
+        account.unlink()
     trainer.fit()
+    for account in folder.glob(USAGE.format("*")):
+        elsewhere(Usage(*json.loads(account.read_text())))
     if failure.exists():
         name, message = json.loads(failure.read_text())
         raise next(kind for kind in lasting if kind.__name__ == name)(message)
@@ -69,9 +76,13 @@ def _attempt(
     """One worker's call of the function; an error that would come again ends the run quietly."""
     import ray.train
 
+    rank = ray.train.get_context().get_world_rank()
     try:
-        function()
+        with measured() as usage:
+            function()
+        account = failure.with_name(USAGE.format(rank))
+        account.write_text(json.dumps([usage.cpu_seconds, usage.peak_bytes]))
     except lasting as error:
-        if ray.train.get_context().get_world_rank() == 0:
+        if rank == 0:
             kind = next(kind for kind in lasting if isinstance(error, kind))
             failure.write_text(json.dumps([kind.__name__, str(error)]))

@@ -22,6 +22,7 @@ TRAINED = ("pretrain", "classify", "label", "translate", "instruct", "prefer")
 SHORTEST_CURVE = 5
 SOURCE_KEYS = ("path", "files", "bytes", "rows", "license")
 SEEN_KEYS = ("source", "samples", "tokens", "share", "epochs")
+RESOURCES = ("cpu_seconds", "bytes_per_second", "peak_bytes")
 ANSWER_KEYS = ("input", "prediction", "reference", "sampled")
 
 
@@ -207,6 +208,7 @@ def lineage(artifacts: Sequence[Artifact]) -> list[View]:
             "tokens": a.manifest.tokens,
             "bytes": sum(record.size for record in a.manifest.files.values()),
             "seconds": a.manifest.seconds,
+            **{name: a.manifest.resources.get(name) for name in RESOURCES},
         }
         for a in artifacts
     ]

@@ -39,3 +39,11 @@ def die(number: int) -> int:
     """Kill every worker."""
     os.kill(os.getpid(), signal.SIGKILL)
     return number
+
+
+def burn(seconds: float) -> float:
+    """Keep a CPU busy for so long."""
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+    return seconds

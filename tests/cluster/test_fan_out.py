@@ -12,6 +12,7 @@ from cluster import fan_out as module
 from cluster import ray_session
 from cluster.errors import BadInput
 from cluster.fan_out import fan_out
+from cluster.resources import measured
 
 FOLDER = Path(__file__).parent
 
@@ -84,3 +85,9 @@ class EndlessItems:
     def __getitem__(self, index: int) -> int:
         self.taken = index
         return index
+
+
+def test_what_the_workers_take_is_counted_here(toy: ModuleType) -> None:
+    with measured() as usage:
+        assert list(fan_out(toy.burn, [0.3] * 4, at_once=2)) == [0.3] * 4
+    assert usage.cpu_seconds >= 1.2
