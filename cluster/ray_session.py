@@ -8,6 +8,7 @@ With `RAY_ADDRESS` set, Headrace connects to that cluster and leaves it running.
 import atexit
 import os
 import shutil
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ def start() -> None:
     with _starting:
         if ray.is_initialized():
             return
+        ours = signal.getsignal(signal.SIGTERM)
         common: dict[str, Any] = {
             "namespace": "headrace",
             "log_to_driver": False,
@@ -62,6 +64,7 @@ def start() -> None:
         }
         if address := os.environ.get("RAY_ADDRESS"):
             ray.init(address=address, runtime_env={"env_vars": worker_variables()}, **common)
+            _keep(ours)
             return
         # Local workers inherit this process's variables. A runtime_env would keep Ray from using
         # the workers that it starts ahead, and each first task would wait for another.
@@ -74,7 +77,14 @@ def start() -> None:
             _temp_dir=str(_session_folder()),
             **common,
         )
+        _keep(ours)
         atexit.register(stop)
+
+
+def _keep(handler: Any) -> None:
+    """Ray has taken SIGTERM for itself, to exit with status 15 whatever a caller has set up."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def stop() -> None:

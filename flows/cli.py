@@ -3,12 +3,13 @@
     headrace run                # text to an evaluated model, with the shipped quickstart recipe
     headrace --help             # everything else
 
-Exit status: 0 done, 1 a stage failed, 2 bad input, 130 interrupted.
+Exit status: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM, 1 anything else that failed.
 """
 
 import contextlib
 import logging
 import os
+import signal
 import sys
 import traceback
 from importlib.metadata import version
@@ -17,11 +18,10 @@ from typing import Annotated
 import typer
 
 from cluster.environment import keep_bytecode
-from cluster.errors import BadInput, StageFailed
+from cluster.errors import BadInput, StageFailed, explain
 from flows.commands import daily, measures, models, runs, scores, services, store
-from flows.output import tell
+from flows.output import INTERRUPTED, TERMINATED, print_failure, tell
 
-INTERRUPTED = 130  # what Typer makes of Ctrl-C, and shells expect
 app = typer.Typer(
     name="headrace",
     help="Raw text to an evaluated language model: one recipe, on a laptop or a cluster.",
@@ -54,7 +54,8 @@ def root(
 def main() -> None:
     """Run the command line and turn what went wrong into a message and an exit status."""
     os.umask(0o077)
-    with contextlib.suppress(OSError):  # a home that cannot be written to is no matter for `--help`
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # clean up as after Ctrl-C
+    with contextlib.suppress(OSError, BadInput):  # a home out of order is no matter for `--help`
         keep_bytecode()
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
@@ -65,28 +66,41 @@ def main() -> None:
 def _guarded() -> int:
     try:
         status = app(standalone_mode=False)  # None, or the status of an early exit
-        if status == INTERRUPTED:
+        if status == INTERRUPTED:  # what Typer makes of Ctrl-C
             raise KeyboardInterrupt
         return status or 0
     except (KeyboardInterrupt, typer.Abort):
-        tell("interrupted; the same command goes on from here")
+        tell("interrupted")
         return INTERRUPTED
+    except SystemExit as stop:
+        if stop.code == TERMINATED:
+            tell("ended by SIGTERM")
+        raise
     except BrokenPipeError:  # `headrace ls | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
-    except BadInput as error:
-        return _say(error, 2)
-    except StageFailed as error:
-        return _say(error, 1)
     except Exception as error:
-        if hasattr(error, "exit_code") and hasattr(error, "show"):  # a usage error of the parser
-            error.show()
-            return int(error.exit_code)
-        traceback.print_exc()
-        return 1
+        return _failed(error)
 
 
-def _say(error: Exception, status: int) -> int:
+def _failed(error: Exception) -> int:
+    """Say what went wrong; the exit status."""
+    if isinstance(error, BadInput):
+        return _say(error, 2)
+    if isinstance(error, StageFailed):
+        return _say(error, 1)
+    if isinstance(error, OSError) and (known := explain(error)):
+        return _say(*known)
+    if hasattr(error, "exit_code") and hasattr(error, "show"):  # a usage error of the parser
+        error.show()
+        if "--json" in sys.argv and error.exit_code:
+            print_failure(error.format_message())  # type: ignore[attr-defined]
+        return int(error.exit_code)
+    traceback.print_exception(error)
+    return 1
+
+
+def _say(error: object, status: int) -> int:
     tell(str(error), "error:", "bold red")
     return status
 

@@ -25,7 +25,7 @@ from prefect.states import Cancelled, Completed, State
 from prefect_ray.context import remote_options
 
 from cluster.artifact import Artifact
-from cluster.errors import BadInput
+from cluster.errors import BadInput, explain
 from cluster.mlflow_tracking import settle, stage_tracker
 from cluster.placement import Placement
 from cluster.prefect_server import mark_crashed
@@ -257,18 +257,26 @@ def _record(node: Node, handle: Handle, causes: list[str]) -> StageRecord:
         return StageRecord(**about, state="skipped", error=about["why"])
     if not state.is_completed():
         error = _error(state)
-        bad = isinstance(error, BadInput)
-        # Of an error that nobody foresaw, its kind and the notes on where it happened as well.
-        what = str(error) if bad else "".join(traceback.format_exception_only(error)).strip()
-        return StageRecord(**about, state="failed", error=what, bad_input=bad)
+        return StageRecord(**about, state="failed", **_described(error))
     artifact = Artifact.load(Path(state.result()))
     return StageRecord(
         **about,
         state="cached" if node.found else "built",
         seconds=0.0 if node.found else artifact.manifest.seconds,
+        resources={} if node.found else artifact.manifest.resources,
         artifact=str(artifact.path),
         ledger=artifact.manifest.ledger,
     )
+
+
+def _described(error: BaseException) -> dict[str, Any]:
+    """An error in words, and whether the user's input is at fault."""
+    if isinstance(error, BadInput):
+        return {"error": str(error), "bad_input": True}
+    if isinstance(error, OSError) and (known := explain(error)):
+        return {"error": known[0], "bad_input": known[1] == 2}
+    # Of an error that nobody foresaw, its kind and the notes on where it happened as well.
+    return {"error": "".join(traceback.format_exception_only(error)).strip()}
 
 
 def _final_state(handle: Handle) -> State[str]:

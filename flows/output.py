@@ -18,6 +18,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cluster.errors import explain
+
+INTERRUPTED, TERMINATED = 130, 143  # the exit statuses that shells expect
 console = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 
@@ -73,8 +76,8 @@ def _stdout() -> Console:
 def output(as_json: bool) -> Iterator[Output]:
     """The output of one command.
 
-    With `--json` there is always one object: a command that fails without one of its own prints
-    `{"status": "failed", "error": ...}`.
+    With `--json` there is always one object: a command that fails, or is ended, without one of its
+    own prints `{"status": "failed", "error": ...}`.
     """
     out = Output(as_json)
     if not as_json:
@@ -85,9 +88,9 @@ def output(as_json: bool) -> Iterator[Output]:
     os.dup2(2, 1)
     try:
         yield out
-    except Exception as error:
+    except BaseException as error:
         if out.value is None:
-            out.result({"status": "failed", "error": str(error)})
+            out.result({"status": "failed", "error": reason(error)})
         raise
     finally:
         sys.stdout.flush()
@@ -95,6 +98,21 @@ def output(as_json: bool) -> Iterator[Output]:
         os.close(saved)
         if out.value is not None:
             print(json.dumps(out.value, default=str, allow_nan=False))
+
+
+def reason(error: BaseException) -> str:
+    """Why a command ended before its time."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, SystemExit):
+        return "ended by SIGTERM" if error.code == TERMINATED else f"exit status {error.code}"
+    known = explain(error) if isinstance(error, OSError) else None
+    return known[0] if known else str(error) or type(error).__name__
+
+
+def print_failure(error: str) -> None:
+    """Print the object of a command that failed before it began."""
+    print(json.dumps({"status": "failed", "error": error}))
 
 
 def human(number: float | None, unit: str = "") -> str:
@@ -106,6 +124,14 @@ def human(number: float | None, unit: str = "") -> str:
             return f"{number:.3g}{prefix}{unit}"
         number /= 1000
     return f"{number:.3g}Z{unit}"
+
+
+def shorten(text: str, most: int) -> str:
+    """At most so many characters, cut between words where there are any."""
+    if len(text) <= most:
+        return text
+    head = text[: most - 1]
+    return (head.rsplit(" ", 1)[0] if " " in head else head) + "…"
 
 
 def duration(seconds: float | None) -> str:

@@ -187,9 +187,17 @@ def load(name_or_path: str, overrides: typing.Sequence[str] = ()) -> Recipe:
     key, its value and what is allowed.
     """
     path = find(name_or_path)
-    values = read_yaml(path.read_text(), str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read as a recipe, a text in YAML: {error}") from error
+    values = read_yaml(text, str(path))
     if not isinstance(values, dict):
-        raise BadInput(f"{path}: a recipe is a mapping of keys, found {type(values).__name__}")
+        kind = {list: "a list", type(None): "nothing"}.get(type(values), f"the value {values!r}")
+        raise BadInput(
+            f"{path}: a recipe is a mapping of keys, found {kind}; write `name: mine`, then "
+            "`sources:` and a list of `- path: FILE`"
+        )
     for override in overrides:
         apply_override(values, override)
     return validate(values, str(path))

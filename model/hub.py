@@ -10,12 +10,14 @@ field stands in the way. Transformers itself is not imported.
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -113,7 +115,12 @@ def read_config(folder: Path | str) -> dict[str, Any]:
     path = Path(folder) / "config.json"
     if not path.is_file():
         raise ValueError(f"{folder} is not a model folder: it has no config.json")
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} holds no keys of a model, it is a {type(found).__name__}")
     return found
 
 
@@ -130,7 +137,8 @@ def _read_weights(folder: Path, wanted: set[str], twins: dict[str, str]) -> dict
     """The tensors of every weights file, under the names that are wanted."""
     found: dict[str, Tensor] = {}
     for file in sorted(folder.glob("*.safetensors")):
-        found.update(load_file(file))
+        with _named(file):
+            found.update(load_file(file))
     theirs = _prefixed(_without_twins(found, twins), wanted)
     missing = sorted(wanted - set(theirs))
     unknown = sorted(n for n in set(theirs) - wanted if not LEFT_OUT.search(n))
@@ -167,6 +175,18 @@ def _prefixed(found: dict[str, Tensor], wanted: set[str]) -> dict[str, Tensor]:
 def _names(folder: Path) -> set[str]:
     names: set[str] = set()
     for file in folder.glob("*.safetensors"):
-        with safe_open(file, "pt") as tensors:
+        with _named(file), safe_open(file, "pt") as tensors:
             names.update(tensors.keys())
     return names
+
+
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
+    """Let an error about the weights say which file they are in."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise ValueError(
+            f"{file} is damaged or cut short, it cannot be read as safetensors: {error}; build the "
+            "model again, or copy it here once more"
+        ) from error

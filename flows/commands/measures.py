@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from cluster.errors import BadInput
+from cluster.errors import BadInput, StageFailed
 from flows.commands.options import AsJson, Home
 from flows.output import Output, output
 
@@ -116,6 +116,9 @@ def judge(
         _rows(out, shown)
         for warning in result["warnings"]:
             out.say(f"warning: {warning}")
+        if result["rows"] and not result["scored"]:
+            why = ", ".join(f"{reason} ({n})" for reason, n in result["unscored"].items())
+            raise StageFailed(f"no row of {file} was scored: {why}")
 
 
 def agree(

@@ -18,10 +18,12 @@ from flows.commands.options import (
     RecipeName,
     Seeds,
 )
-from flows.output import Output, duration, human, output, waiting
+from flows.output import Output, duration, human, output, reason, shorten, tell, waiting
 
 if TYPE_CHECKING:
     from flows.recipe import Recipe
+
+WHY = 160  # characters of a reason that are shown; --json has all of it
 
 
 def run(
@@ -100,7 +102,11 @@ def carry_out(
 
     with output(as_json) as out:
         recipe = varied(load(name, overrides or ()))
-        record = _run_flow(recipe, goal, rebuild or ())
+        try:
+            record = _run_flow(recipe, goal, rebuild or ())
+        except (KeyboardInterrupt, SystemExit) as stop:
+            _tell_of_stop(out, goal, stop)
+            raise
         samples = inspect(record) if inspected else None
         result = _result(record, goal) | ({} if samples is None else {"inspect": samples})
         out.result(result)
@@ -133,6 +139,20 @@ def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
     raise StageFailed(_ending(state))
 
 
+def _tell_of_stop(out: Output, goal: str, stop: BaseException) -> None:
+    """What there is to say of a run that was ended from outside."""
+    from cluster.home import home
+    from cluster.locks import whoami
+    from cluster.runs import records
+
+    for record in reversed(records(home())):
+        if record.process == whoami():
+            found = record.model_dump(mode="json", by_alias=True)
+            out.result(_result(found | {"status": "failed", "error": reason(stop)}, goal))
+            tell("what is finished is kept; the same command goes on from here")
+            return
+
+
 def _ending(state: Any) -> str:
     return f"the flow run ended in state {state.name}: {state.message}"
 
@@ -149,16 +169,28 @@ def _result(record: dict[str, Any], goal: str) -> dict[str, Any]:
 
 
 def _show(out: Output, record: dict[str, Any]) -> None:
-    rows = (
-        (s["name"], s["state"], duration(s["seconds"]), s["why"], s["artifact"] or s["error"])
-        for s in record["stages"]
-    )
-    out.table(("stage", "state", "time", "why", "artifact"), rows)
+    """The stages in a table that fits 80 columns; below it what is too long for one."""
+    from cluster.home import home
+
+    stages = record["stages"]
+    rows = ((s["name"], s["state"], _took(s), shorten(s["why"], WHY)) for s in stages)
+    out.table(("stage", "state", "time", "why"), rows)
+    made = [s["artifact"] for s in stages if s["artifact"]]
+    if made:
+        out.say(f"\nbelow {home()}:")
+    for path in made:
+        out.say(f"  {path.removeprefix(f'{home()}/')}")
+    for stage in [s for s in stages if s["state"] == "failed"][1:]:  # the first is told at the end
+        out.say(f"\n{stage['name']} failed too: {stage['error']}")
     out.say(f"\n{record['status']} in {duration(record['seconds'])}")
     for name, url in record["urls"].items():
         out.say(f"{name:8} {url}")
     if record["report"]:
         out.say(f"report   {record['report']}")
+
+
+def _took(stage: dict[str, Any]) -> str:
+    return duration(stage["seconds"]) if stage["state"] == "built" else ""
 
 
 def _raise_failure(record: dict[str, Any]) -> None:
@@ -201,7 +233,10 @@ def plan(
         if budget:
             plan["designed"] = wanted.model_dump(mode="json", exclude_defaults=True)["sweep"]
         out.result(plan)
-        rows = ((s["name"], s["state"], duration(s["seconds"]), s["why"]) for s in plan["stages"])
+        rows = (
+            (s["name"], s["state"], duration(s["seconds"]), shorten(s["why"], WHY))
+            for s in plan["stages"]
+        )
         out.table(("stage", "would be", "about", "why"), rows)
         out.say(
             f"\nmodel    {human(plan['params'])} parameters, {human(plan['tokens'])} tokens, "

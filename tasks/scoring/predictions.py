@@ -84,7 +84,13 @@ def dirty_items(path: Path, sets: Collection[str] = ()) -> set[str]:
     file = path / "items.jsonl" if path.is_dir() else path
     if not file.is_file():
         raise BadInput(f"{file} does not exist; `headrace ls` lists `decontaminate` artifacts")
-    items = [item for _, item in read_json_lines(file) if item["dirty"]]
+    found = read_json_lines(file)
+    if faulty := [number for number, item in found if not {"id", "dirty"} <= item.keys()]:
+        raise BadInput(
+            f"{file}, line {faulty[0]} is no item of stage `decontaminate`: it has no 'id' and "
+            "'dirty'; `headrace ls` lists such artifacts"
+        )
+    items = [item for _, item in found if item["dirty"]]
     return {item["id"] for item in items if not sets or item["benchmark"] in sets}
 
 

@@ -182,12 +182,12 @@ def weights(run: dict[str, Any]) -> bytes:
 LONGER = ["--set", "pretrain.tokens=300_000", "--set", "placement.checkpoint_seconds=0.5"]
 
 
-def disturb(with_signal: signal.Signals) -> int:
-    """Send the command a signal once it has trained a while; its exit status."""
+def disturb(with_signal: signal.Signals) -> tuple[int, dict[str, Any]]:
+    """Send the command a signal once it has trained a while; its exit status and its object."""
     command = [*HEADRACE, "pretrain", "smoke", *LONGER, "--json"]
     process = subprocess.Popen(
         command,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         # A test run in the background ignores Ctrl-C, and would hand that on.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -199,7 +199,8 @@ def disturb(with_signal: signal.Signals) -> int:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(with_signal)
-    return process.wait(60)
+    printed, _ = process.communicate(timeout=60)
+    return process.returncode, json.loads(printed or "{}")
 
 
 def newest(work: Path) -> str:
@@ -207,9 +208,16 @@ def newest(work: Path) -> str:
 
 
 def test_interrupted_killed_and_resumed_equals_undisturbed(first_run: dict[str, Any]) -> None:
-    """Ctrl-C, then kill -9 of the flow in mid-training; the same command then goes on."""
-    assert disturb(signal.SIGINT) == 130
-    assert disturb(signal.SIGKILL) == -signal.SIGKILL
+    """Ctrl-C, SIGTERM, kill -9 of the flow in mid-training; the same command then goes on."""
+    for number, status, error in (
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "ended by SIGTERM"),
+    ):
+        ended, run = disturb(number)
+        assert (ended, run["status"], run["error"]) == (status, "failed", error)
+        saved = Path(os.environ["HEADRACE_HOME"]) / "runs" / f"{run['id']}.json"
+        assert json.loads(saved.read_text())["status"] == "crashed"
+    assert disturb(signal.SIGKILL)[0] == -signal.SIGKILL
     resumed = headrace("pretrain", "smoke", *LONGER)
     kept = losses(resumed), weights(resumed)
     undisturbed = headrace("pretrain", "smoke", *LONGER, "--rebuild", "pretrain")

@@ -69,9 +69,15 @@ class Exam(Settings):
 def read_exam(path: Path) -> Exam:
     """The exam of a YAML file. Raises BadInput naming what is wrong."""
     try:
-        return Exam(**yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, yaml.YAMLError, ValidationError) as error:
-        raise BadInput(f"exam {path} cannot be used: {error}") from error
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+            raise BadInput(f"exam {path} is no mapping of keys; it needs name, kind, rows, prompt")
+        return Exam(**found)
+    except ValidationError as error:
+        faults = (f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors())
+        raise BadInput(f"exam {path} cannot be used: {'; '.join(faults)}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BadInput(f"exam {path} cannot be read as YAML: {error}") from error
 
 
 def read_rows(exam: Exam, place: Path) -> list[Row]:
