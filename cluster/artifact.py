@@ -200,13 +200,11 @@ class Artifact:
 
 
 def parents(manifest: Manifest) -> list[str]:
-    """The fingerprints of an artifact's direct inputs, and of earlier artifacts that its settings
-    name under `against`: it was made from them too.
-    """
+    """The fingerprints of an artifact's direct inputs."""
     flat: list[str] = []
     for value in manifest.inputs.values():
         flat.extend([value] if isinstance(value, str) else value)
-    return [*flat, *manifest.settings.get("settings", {}).get("against", ())]
+    return flat
 
 
 def faults(artifact: Artifact) -> list[str]:

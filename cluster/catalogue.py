@@ -44,13 +44,14 @@ class Catalogue:
         self.artifacts, self.shared, self.fetch = artifacts, shared, fetch
         self._here: dict[str, Shelf] = {}
         self._there: dict[str, Shelf] = {}
+        self._loaded: dict[Path, Artifact] = {}
 
     def find(self, stage: str, fingerprint: str) -> Found:
         """The newest whole artifact with this fingerprint, whatever recipe made it."""
         whole, damage = [], ""
         for name in self._local(stage).by_print.get(fingerprint[:8], ()):
             try:
-                artifact = Artifact.load(self.artifacts / stage / name)
+                artifact = self._load(stage, name)
             except BadInput as error:
                 damage = f"its {MANIFEST} is damaged"
                 warn_once(str(error))
@@ -73,9 +74,26 @@ class Catalogue:
         name = "-".join(filter(None, (recipe, label)))
         for folder in self._local(stage).by_recipe.get(name, ()):
             with contextlib.suppress(BadInput):  # named where it is looked for
-                found.append(Artifact.load(self.artifacts / stage / folder).manifest)
+                found.append(self._load(stage, folder).manifest)
         same = [m for m in found if (m.recipe, m.label) == (recipe, label)]
         return max(same, key=lambda m: m.created, default=None)
+
+    def made_by(self, stage: str) -> list[Artifact]:
+        """The whole artifacts that a stage left here, the newest first."""
+        found = []
+        for names in list(self._local(stage).by_print.values()):
+            for name in names:
+                with contextlib.suppress(BadInput):
+                    found.append(self._load(stage, name))
+        newest = sorted(found, key=lambda a: a.manifest.created, reverse=True)
+        return [artifact for artifact in newest if not artifact.fault()]
+
+    def _load(self, stage: str, name: str) -> Artifact:
+        """The artifact of a folder here, read when it is first asked for."""
+        path = self.artifacts / stage / name
+        if path not in self._loaded:
+            self._loaded[path] = Artifact.load(path)
+        return self._loaded[path]
 
     def _look_in(self, shared: ObjectStore, stage: str, fingerprint: str) -> Found:
         damage = ""

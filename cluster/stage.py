@@ -10,17 +10,31 @@ against a store without Prefect or Ray.
 """
 
 import inspect
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from cluster.artifact import Artifact
+from cluster.artifact import Artifact, Ledger
+from cluster.errors import BadInput
 from cluster.placement import Placement
-from cluster.settings import Settings
-from cluster.store import Spec, Store
+from cluster.settings import NONE, Contents, contents, plain
+from cluster.store import Draft, Spec, Store
 from cluster.tracking import Tracker
 
 Function = TypeVar("Function", bound=Callable[..., None])
+
+
+class Outcome(Protocol):
+    """What a gate looks at: a draft that is complete, or a manifest."""
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What became of its rows."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the stage found."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +45,7 @@ class StageInfo:
     version: int
     trains: bool
     tracked: bool
-    identity: Callable[[Any], Any] | None
+    gate: Callable[[Outcome, Any], None] | None
 
 
 def stage(
@@ -40,19 +54,19 @@ def stage(
     name: str | None = None,
     trains: bool = False,
     tracked: bool = False,
-    identity: Callable[[Any], Any] | None = None,
+    gate: Callable[[Any, Any], None] | None = None,
 ) -> Callable[[Function], Function]:
     """Mark a function as a stage.
 
     Raise `version` when its output changes for the same settings. `trains`: it runs the training
     loop, so it gets the placement's devices and a tracked run; `tracked`: a tracked run alone.
-    `identity` replaces the identity of its `settings` where these name things by path (sources are
-    identified by content).
+    `gate(outcome, settings)` raises BadInput when what was recorded exceeds a tolerance of its
+    `settings`; it is asked when the stage has been built, and whenever its artifact is found.
     """
 
     def mark(function: Function) -> Function:
         label = name or str(function.__name__)
-        about = StageInfo(label, version, trains, trains or tracked, identity)
+        about = StageInfo(label, version, trains, trains or tracked, gate)
         setattr(function, "__stage__", about)  # noqa: B010
         return function
 
@@ -71,8 +85,11 @@ def specify(
     inputs: dict[str, str | list[str]],
     literals: dict[str, Any],
     label: str = "",
+    found: Contents = NONE,
 ) -> Spec:
-    """The spec of one stage run: `inputs` are fingerprints by argument name."""
+    """The spec of one stage run: `inputs` are fingerprints by argument name, `found` is what the
+    names in its settings stand for.
+    """
     about = info(function)
     parameters = {k: p for k, p in inspect.signature(function).parameters.items() if k != "draft"}
     needed = {name for name, p in parameters.items() if p.default is p.empty}
@@ -80,22 +97,22 @@ def specify(
     assert needed <= given <= set(parameters), (
         f"stage {about.name} takes {sorted(parameters)}, got {sorted(given)}"
     )
-    settings = {key: _identity(about, key, value) for key, value in literals.items()}
+    settings = {key: plain(value, found) for key, value in literals.items()}
     return Spec(about.name, about.version, recipe, settings, inputs, label)
 
 
-def _identity(about: StageInfo, key: str, value: Any) -> Any:
-    if key == "settings" and about.identity:
-        return about.identity(value)
-    return value.identity() if isinstance(value, Settings) else value
+def check(function: Callable[..., None], outcome: Outcome, literals: dict[str, Any]) -> None:
+    """Raise BadInput when an outcome exceeds a tolerance of the stage's settings."""
+    if gate := info(function).gate:
+        gate(outcome, literals["settings"])
 
 
 def build(
     function: Callable[..., None],
     store: Store,
     *,
+    spec: Spec | None = None,
     recipe: str = "test",
-    label: str = "",
     placement: Placement | None = None,
     tracker: Tracker | None = None,
     on_progress: Callable[[dict[str, Any]], None] | None = None,
@@ -104,16 +121,45 @@ def build(
 ) -> Artifact:
     """Run a stage unless the store has its artifact already; the artifact.
 
-    `arguments` are the function's own: artifacts, lists of artifacts, literals.
+    `arguments` are the function's own: artifacts, lists of artifacts, literals. `spec` is the one
+    that was planned; without it, what the settings name is looked up here.
+    Raises BadInput as the stage and its gate do, and when an input or what the settings name is no
+    longer what was planned.
     """
-    spec = specify(function, recipe, *_split(arguments), label)
+    inputs, literals = _split(arguments)
+    if spec is None:
+        spec = specify(function, recipe, inputs, literals, found=contents(*literals.values()))
+    elif replaced := sorted(name for name in inputs if inputs[name] != spec.inputs[name]):
+        raise BadInput(f"{', '.join(replaced)}: replaced since the run was planned; run again")
     with store.writer(spec):
         found = None if force else store.find(spec.stage, spec.fingerprint)
         if found is None:
             with store.draft(spec, placement, tracker, on_progress) as draft:
                 function(**arguments, draft=draft)
+                _check_unchanged(draft, literals)
+                check(function, draft, literals)
             found = Artifact.load(store.folder(spec))
+        else:
+            check(function, found.manifest, literals)
     return found
+
+
+def _check_unchanged(draft: Draft, literals: dict[str, Any]) -> None:
+    """Raise BadInput, and drop all that is unfinished, when a file, source or function that the
+    settings name is no longer what the draft's identity says.
+    """
+    found = contents(*literals.values())
+    changed = []
+    for key, value in literals.items():
+        planned, now = draft.spec.settings[key], plain(value, found)
+        if planned != now:
+            changed += [f"{key}.{name}" for name in planned if planned[name] != now[name]]
+    if changed:
+        shutil.rmtree(draft.scratch, ignore_errors=True)
+        raise BadInput(
+            f"what {', '.join(changed)} of stage '{draft.spec.stage}' names changed while it was "
+            "used; run again when nothing writes to it"
+        )
 
 
 def _split(arguments: dict[str, Any]) -> tuple[dict[str, str | list[str]], dict[str, Any]]:

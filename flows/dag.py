@@ -1,12 +1,13 @@
 """A run before it runs: stages, their fingerprints, which are cached, and why the others are not.
 
 A pipeline is a plain function that adds stages to a `Dag`. Fingerprints depend on settings and on
-the fingerprints of inputs only, so all of them are known before anything starts.
+the fingerprints of inputs only, so all of them are known before anything starts. What the settings
+name (sources, files, code) is looked up as the stage is added, each name once.
 """
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,8 +15,8 @@ from cluster.artifact import Artifact, Manifest
 from cluster.catalogue import Found
 from cluster.errors import BadInput
 from cluster.runs import records
-from cluster.settings import nearest
-from cluster.stage import StageInfo, info, specify
+from cluster.settings import NONE, Content, Contents, contents, limits, nearest
+from cluster.stage import StageInfo, check, info, specify
 from cluster.store import Spec, Store
 
 Key = tuple[str, str]  # stage and fingerprint
@@ -23,7 +24,8 @@ Key = tuple[str, str]  # stage and fingerprint
 
 @dataclass(frozen=True)
 class Node:
-    """One stage of the run, with its arguments bound: other nodes, lists of nodes, literals.
+    """One stage of the run, with its arguments bound: other nodes, artifacts that are there, lists
+    of either, literals.
 
     It starts when the nodes among its arguments are done, and `after`, which it takes nothing from.
     """
@@ -44,12 +46,17 @@ class Node:
     @property
     def upstream(self) -> dict[str, "Node | list[Node]"]:
         """The arguments that are other nodes."""
-        return {k: v for k, v in self.arguments.items() if _is_node(v)}
+        return {k: v for k, v in self.arguments.items() if _is_a(Node, v)}
+
+    @property
+    def given(self) -> dict[str, "Artifact | list[Artifact]"]:
+        """The arguments that are artifacts of earlier runs."""
+        return {k: v for k, v in self.arguments.items() if _is_a(Artifact, v)}
 
     @property
     def literals(self) -> dict[str, Any]:
         """The arguments that are settings, numbers or strings."""
-        return {k: v for k, v in self.arguments.items() if not _is_node(v)}
+        return {k: v for k, v in self.arguments.items() if not _is_input(v)}
 
 
 class Dag:
@@ -67,15 +74,26 @@ class Dag:
         fetch: bool = True,
     ):
         self.recipe, self.store, self.rebuild = recipe, store, rebuild
-        self.nodes: list[Node] = []
+        self.contents: Contents = NONE
         self.labels: dict[Key, str] = {}
         self.user: tuple[str, ...] = ()
         self.users: dict[Key, dict[tuple[str, ...], None]] = defaultdict(dict)
+        self._nodes: dict[Key, Node] = {}
         self._past = {s.fingerprint for r in records(store.root) for s in r.stages if s.artifact}
         self._catalogue = store.catalogue(fetch)
 
+    @property
+    def nodes(self) -> list[Node]:
+        """The stages, in order."""
+        return list(self._nodes.values())
+
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
+
+    def look_up(self, mark: Content, name: Hashable) -> Any:
+        """What a name in some settings stands for. Raises BadInput when nothing is behind it."""
+        self.contents = contents(names=[(mark, name)], known=self.contents)
+        return self.contents[mark, name]
 
     def add(
         self,
@@ -88,37 +106,66 @@ class Dag:
 
         A stage that is there already is not added again. `label` tells members of a sweep apart;
         without one, `labels` may have it. `users` notes for which `user` it was added. A node to
-        start `after` is no part of what the stage makes.
+        start `after` is no part of what the stage makes. Raises BadInput when the settings name
+        what is not there, or an artifact that is found exceeds a tolerance of theirs.
         """
-        inputs = {k: _fingerprints(v) for k, v in arguments.items() if _is_node(v)}
-        literals = {k: v for k, v in arguments.items() if not _is_node(v)}
-        spec = specify(function, self.recipe, inputs, literals, label)
+        spec = self._spec(function, label, arguments)
+        name = f"{spec.stage}/{spec.label}" if spec.label else spec.stage
+        forced = spec.stage in self.rebuild or name in self.rebuild
+        if known := self._nodes.get((spec.stage, spec.fingerprint)):
+            look = Found(known.found)
+        else:
+            look = Found() if forced else self._find(spec, arguments.get("settings"))
+        if look.artifact:
+            self._check(look.artifact, function, arguments)
+            spec = replace(spec, settings=look.artifact.manifest.settings)  # its limits are its own
         key = spec.stage, spec.fingerprint
         self.users[key][self.user] = None
-        for node in self.nodes:
-            if (node.spec.stage, node.spec.fingerprint) == key:
-                return node
-        label = label or self.labels.get(key, "")
-        spec = replace(spec, label=label)
-        name = f"{spec.stage}/{label}" if label else spec.stage
-        forced = spec.stage in self.rebuild or name in self.rebuild
-        look = Found() if forced else self._catalogue.find(spec.stage, spec.fingerprint)
-        why = "forced" if forced else "unchanged" if look.artifact else self._why(spec, look.damage)
-        node = Node(name, function, arguments, spec, look.artifact, why, after)
-        self.nodes.append(node)
-        return node
+        if key not in self._nodes:
+            kept = "unchanged" if look.artifact else self._why(spec, look.damage)
+            why = "forced" if forced else kept
+            self._nodes[key] = Node(name, function, arguments, spec, look.artifact, why, after)
+        return self._nodes[key]
 
     def sketch(self) -> "Dag":
         """A plan against the same store, without a stage yet, to see what there would be."""
         twin = copy.copy(self)
-        twin.nodes, twin.users = [], defaultdict(dict)
+        twin._nodes, twin.users = {}, defaultdict(dict)
         return twin
 
     def check_rebuild(self) -> None:
         """Raise BadInput when a stage to rebuild is not part of this run."""
-        names = {n.name for n in self.nodes} | {n.spec.stage for n in self.nodes}
+        names = {n.name for n in self} | {n.spec.stage for n in self}
         for name in sorted(self.rebuild - names):
             raise BadInput(f"--rebuild {name}: no such stage in this run; {nearest(name, names)}")
+
+    def _spec(self, function: Callable[..., None], label: str, arguments: dict[str, Any]) -> Spec:
+        inputs = {k: _fingerprints(v) for k, v in arguments.items() if _is_input(v)}
+        literals = {k: v for k, v in arguments.items() if not _is_input(v)}
+        self.contents = contents(*literals.values(), known=self.contents)
+        spec = specify(function, self.recipe, inputs, literals, label, self.contents)
+        return replace(spec, label=label or self.labels.get((spec.stage, spec.fingerprint), ""))
+
+    def _find(self, spec: Spec, settings: Any) -> Found:
+        """The artifact of a spec, or one that would be the same under its limits."""
+        look = self._catalogue.find(spec.stage, spec.fingerprint)
+        names = [name for name in limits(settings) if name in spec.settings["settings"]]
+        if look.artifact or not names:
+            return look
+        made = self._catalogue.made_by(spec.stage)
+        same = (artifact for artifact in made if _is_within(names, artifact.manifest, spec))
+        return Found(next(same, None), look.damage)
+
+    def _check(
+        self, found: Artifact, function: Callable[..., None], arguments: dict[str, Any]
+    ) -> None:
+        try:
+            check(function, found.manifest, arguments)
+        except BadInput as error:
+            stage = found.manifest.stage
+            raise BadInput(
+                f"{found.name}, built before: {error}; or `--rebuild {stage}`"
+            ) from error
 
     def _why(self, spec: Spec, damage: str) -> str:
         if damage:
@@ -127,6 +174,19 @@ class Dag:
             return "its folder is gone"
         then = self._catalogue.earlier(spec.stage, spec.recipe, spec.label)
         return changes(then, spec) if then else "first build"
+
+
+def _is_within(names: list[str], then: Manifest, now: Spec) -> bool:
+    """Whether an artifact differs from a spec in some limits only, and no row in it reached a limit
+    that is lower than the one wanted now.
+    """
+    if (then.version, then.inputs) != (now.version, now.inputs):
+        return False
+    old, new = then.settings["settings"], now.settings["settings"]
+    if then.settings | {"settings": old | {n: new[n] for n in names}} != now.settings:
+        return False
+    reached = then.facts.get("reached", {})
+    return all(not reached.get(name) or old[name] >= new[name] for name in names)
 
 
 def changes(then: Manifest, now: Spec) -> str:
@@ -163,13 +223,16 @@ def _short(value: Any) -> str:
     return text if len(text) <= 24 else text[:10] + "…"
 
 
-def _is_node(value: Any) -> bool:
-    return isinstance(value, Node) or (
-        isinstance(value, list) and bool(value) and isinstance(value[0], Node)
-    )
+def _is_input(value: Any) -> bool:
+    return _is_a(Node, value) or _is_a(Artifact, value)
 
 
-def _fingerprints(value: Node | list[Node]) -> str | list[str]:
-    if isinstance(value, Node):
-        return value.spec.fingerprint
-    return [node.spec.fingerprint for node in value]
+def _is_a(kind: type, value: Any) -> bool:
+    """Whether it is one of them, or a list of them that is not empty."""
+    return isinstance(value[0] if isinstance(value, list) and value else value, kind)
+
+
+def _fingerprints(value: Any) -> str | list[str]:
+    if isinstance(value, list):
+        return [str(_fingerprints(inner)) for inner in value]
+    return str(value.spec.fingerprint if isinstance(value, Node) else value.fingerprint)

@@ -4,7 +4,6 @@ Read `end_to_end` from top to bottom and you have read the pipeline.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.errors import BadInput
@@ -15,14 +14,16 @@ from flows.mixing import mixture_of, packing_of
 from flows.recipe import Recipe
 from flows.sweeping import sweep
 from tasks.data.decontaminate import decontaminate
-from tasks.data.dedup import dedup
+from tasks.data.dedup import dedup, earlier_artifacts
 from tasks.data.filters import filter_text
 from tasks.data.read import ReadSettings, read
+from tasks.data.reading.hashes import FILE
 from tasks.data.redact import redact
 from tasks.report import report
 from tasks.scoring.answers import answers
 from tasks.scoring.evaluate import evaluate
-from tasks.scoring.exam import exam, sets_of, sitting
+from tasks.scoring.exam import Sitting, exam, sets_of
+from tasks.scoring.exams.definition import EXAM
 from tasks.scoring.judge import judge
 from tasks.tokens.packing import packing
 from tasks.tokens.shards import shards
@@ -41,10 +42,11 @@ class Data(NamedTuple):
 
 def prepare_data(dag: Dag, recipe: Recipe) -> Data:
     """Sources to token shards."""
-    reading = ReadSettings(sources=recipe.sources, max_bad_rate=recipe.filters.max_bad_rate)
+    reading = ReadSettings(sources=recipe.sources, **dict(recipe.read))
     raw = dag.add(read, settings=reading)
     good = dag.add(filter_text, raw=raw, settings=recipe.filters)
-    unique = dag.add(dedup, text=good, settings=recipe.dedup)
+    earlier = {"against": found} if (found := earlier_artifacts(dag.store, recipe.dedup)) else {}
+    unique = dag.add(dedup, text=good, settings=recipe.dedup, **earlier)
     if recipe.decontaminate:
         unique = dag.add(decontaminate, text=unique, settings=recipe.decontaminate)
     clean = dag.add(redact, text=unique, settings=recipe.redact)
@@ -57,7 +59,7 @@ def pretrained(dag: Dag, recipe: Recipe, data: Data | None = None, variant: bool
     """A pretrained model and its held-out score; a `variant` may fail without failing the run."""
     data = data or prepare_data(dag, recipe)
     arranged = arrangement(dag, recipe, data)
-    drawn: dict[str, Any] = {"mixture": mixture} if (mixture := mixture_of(recipe)) else {}
+    drawn: dict[str, Any] = {"mixture": mixture} if (mixture := mixture_of(dag, recipe)) else {}
     drawn |= {"variant": True} if variant else {}
     model = dag.add(
         pretrain,
@@ -114,16 +116,17 @@ def adapted(dag: Dag, recipe: Recipe, model: Node) -> None:
         dag.add(judge, answers=replies, instruct=tuned, settings=recipe.evaluate.judge)
         last = tuned
     for path in recipe.evaluate.exams:
-        asking = sitting(Path(path), f"{last.spec.stage}/{last.spec.folder}")
-        split = searched(dag, recipe, asking.rows_hash)
-        dag.add(exam, label=asking.exam.name, model=last, settings=asking, **split)
+        asked = dag.look_up(EXAM, path)
+        asking = Sitting(exam=asked, model=f"{last.spec.stage}/{last.spec.folder}")
+        split = searched(dag, dag.look_up(FILE, asked.rows))
+        dag.add(exam, label=asked.name, model=last, settings=asking, **split)
 
 
-def searched(dag: Dag, recipe: Recipe, rows_hash: str) -> dict[str, Node]:
+def searched(dag: Dag, rows_hash: str) -> dict[str, Node]:
     """Stage `decontaminate`, where it looks for these rows."""
-    if not recipe.decontaminate or not sets_of(recipe.decontaminate.identity(), rows_hash):
-        return {}
-    return {"searched": next(node for node in dag if node.spec.stage == "decontaminate")}
+    stages = (node for node in dag if node.spec.stage == "decontaminate")
+    found = [node for node in stages if sets_of(node.spec.settings["settings"], rows_hash)]
+    return {"searched": found[0]} if found else {}
 
 
 def end_to_end(dag: Dag, recipe: Recipe) -> None:

@@ -31,7 +31,7 @@ def sit(
     examinee: Examinee, exam: Path, concurrency: int, contamination: Path | None
 ) -> tuple[dict[str, Any], bool]:
     """One exam put to one model, or its result found."""
-    artifact, found = examine(examinee, exam, concurrency, contamination)
+    artifact, found = examine(Store(), examinee, exam, concurrency, contamination)
     return shown(artifact, rows=False), found
 
 
@@ -50,7 +50,7 @@ def exams(
     up()
     split = Path(contamination) if contamination else None
     lines, failed, new = [], [], 0
-    for examinee in examinees(models, url):
+    for examinee in examinees(Store(), models, url):
         for path in map(Path, paths):
             named = sit.with_options(task_run_name=f"{path.stem} {examinee.name}")
             state = named(examinee, path, concurrency, split, return_state=True)

@@ -31,7 +31,7 @@ from cluster.placement import Placement
 from cluster.prefect_server import mark_crashed
 from cluster.runs import StageRecord
 from cluster.stage import build, info
-from cluster.store import Store
+from cluster.store import Spec, Store
 from flows.dag import Dag, Node
 
 log = logging.getLogger("headrace.run")
@@ -45,9 +45,7 @@ class Call:
     """What a worker needs to build one stage: all of it small, all of it picklable."""
 
     name: str
-    recipe: str
-    label: str
-    fingerprint: str
+    spec: Spec
     function: Callable[..., None]
     literals: dict[str, Any]
     placement: Placement
@@ -83,14 +81,13 @@ class ProgressArtifact:
 @task(cache_policy=NO_CACHE, persist_result=False)
 def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> str:
     """Build one stage in this process; the path of its artifact."""
-    tracker = stage_tracker(call.function, call.name, call.tracking_parent, call.fingerprint)
+    tracker = stage_tracker(call.function, call.name, call.tracking_parent, call.spec.fingerprint)
     arguments: dict[str, Any] = {name: _load(value) for name, value in inputs.items()}
     try:
         artifact = build(
             call.function,
             Store(call.root),
-            recipe=call.recipe,
-            label=call.label,
+            spec=call.spec,
             placement=call.placement,
             tracker=tracker,
             on_progress=ProgressArtifact(call.name),
@@ -163,6 +160,7 @@ class Run:
         if node.found:
             path = str(node.found.path)
             return _ended_with(cached_stage.with_options(**names), node.name, path, inputs)
+        inputs |= {key: _paths(value) for key, value in node.given.items()}
         call = _call(node, self.dag, self.placement, self.tracking_parent)
         with remote_options(max_retries=RAY_RETRIES, **_resources(node, self.placement)):
             submit: Any = build_stage.with_options(**names).submit
@@ -209,9 +207,7 @@ def _not_run(causes: list[str]) -> str:
 def _call(node: Node, dag: Dag, placement: Placement, tracking_parent: str | None) -> Call:
     return Call(
         name=node.name,
-        recipe=dag.recipe,
-        label=node.spec.label,
-        fingerprint=node.spec.fingerprint,
+        spec=node.spec,
         function=node.function,
         literals=node.literals,
         placement=placement,
@@ -236,6 +232,12 @@ def _handles(value: Node | list[Node], handles: dict[str, Handle]) -> Any:
     if isinstance(value, Node):
         return handles[value.name]
     return [handles[node.name] for node in value]
+
+
+def _paths(value: Artifact | list[Artifact]) -> Any:
+    if isinstance(value, Artifact):
+        return str(value.path)
+    return [str(artifact.path) for artifact in value]
 
 
 def _load(value: str | list[str]) -> Artifact | list[Artifact]:

@@ -6,18 +6,19 @@ from cluster.errors import BadInput
 from flows.dag import Dag
 from flows.recipe import Recipe
 from model.objectives.lengths import window
+from tasks.data.reading.hashes import SOURCES
 from tasks.tokens.mixture import Mixture, MixtureStage, known
 from tasks.tokens.packing import PackingSettings
 
 
-def mixture_of(recipe: Recipe) -> Mixture | None:
+def mixture_of(dag: Dag, recipe: Recipe) -> Mixture | None:
     """The mixture a recipe asks for, with sources by label; None: all text, each as much as it is.
 
     Raises BadInput for a source that the recipe does not have.
     """
     if not recipe.mixes:
         return None
-    labels = _labels(recipe)
+    labels = _labels(dag, recipe)
     weights = {labels[s.path]: s.weight for s in recipe.sources}
     caps = {labels[s.path]: s.max_epochs for s in recipe.sources if s.max_epochs is not None}
     stages = tuple(_resolved(stage, labels) for stage in recipe.pretrain.mixture)
@@ -41,7 +42,7 @@ def planned_sources(dag: Dag, recipe: Recipe) -> tuple[list[dict[str, Any]], lis
     """
     from tasks.tokens.repetition import repetition, repetition_warnings
 
-    mixture, training = mixture_of(recipe), recipe.pretrain
+    mixture, training = mixture_of(dag, recipe), recipe.pretrain
     warnings = []
     if mixture and recipe.sweep:
         warnings.append("the sweep trains on all text in turn: the mixture is pretraining's")
@@ -60,18 +61,13 @@ def planned_sources(dag: Dag, recipe: Recipe) -> tuple[list[dict[str, Any]], lis
     return sources, warnings + repetition_warnings(sources)
 
 
-def _labels(recipe: Recipe) -> dict[str, str]:
+def _labels(dag: Dag, recipe: Recipe) -> dict[str, str]:
     """The labels of the sources by path, and by themselves."""
-    from tasks.data.reading import hashes
-    from tasks.data.reading.sources import in_order, resolve
-
-    sources = resolve(recipe.sources)
-    ordered = in_order(sources, hashes.content_hashes(sources))
-    paths = [source.settings.path for source, _ in ordered]
+    found = dag.look_up(SOURCES, recipe.sources)
+    paths = [one.source.path for one in found]
     if len(set(paths)) < len(paths):
         raise BadInput("a mixture needs every source once; two of the recipe's have the same path")
-    own = {source.label: source.label for source, _ in ordered}
-    return own | {source.settings.path: source.label for source, _ in ordered}
+    return {one.name: one.name for one in found} | {one.source.path: one.name for one in found}
 
 
 def _resolved(stage: MixtureStage, labels: dict[str, str]) -> MixtureStage:

@@ -26,7 +26,7 @@ from model.objectives.catalog import DEFAULT, special_tokens
 from tasks.data.decontaminate import DecontaminateSettings
 from tasks.data.dedup import DedupSettings
 from tasks.data.filters import FilterSettings
-from tasks.data.read import SourceSettings
+from tasks.data.read import ReadingSettings, SourceSettings
 from tasks.data.redact import RedactSettings
 from tasks.scaling.forecast import FitSettings
 from tasks.scaling.plan import SweepSettings
@@ -61,6 +61,7 @@ class Recipe(Settings):
         0, ge=0, description="seed of what is trained, tuned and sampled; text and tokens have none"
     )
     sources: tuple[SourceSettings, ...] = Field(min_length=1, description="where text comes from")
+    read: ReadingSettings = ReadingSettings()
     filters: FilterSettings = FilterSettings()
     dedup: DedupSettings = DedupSettings()
     decontaminate: DecontaminateSettings | None = None

@@ -178,7 +178,7 @@ def exam(
             out.result(result)
             out.say(f"deployed {result['deployment']}, next run {result['next_run']}")
             return
-        who = examinees(model, url, answers)
+        who = examinees(Store(), model, url, answers)
         found, failed = _sit(out, who, files, concurrency, contamination, rebuild)
         out.result(found[0] if len(found) == 1 and not failed else {"exams": found} | failed)
         if failed:
@@ -195,13 +195,14 @@ def _sit(
     rebuild: bool,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The results of every model and exam, and what failed where there are several."""
+    from cluster.store import Store
     from tasks.scoring.examine import examine, shown
 
-    failed, found = list[str](), list[dict[str, Any]]()
+    store, failed, found = Store(), list[str](), list[dict[str, Any]]()
     for examinee in who:
         for path in files:
             try:
-                artifact, kept = examine(examinee, path, concurrency, contamination, rebuild)
+                artifact, kept = examine(store, examinee, path, concurrency, contamination, rebuild)
             except BadInput as error:
                 if len(who) * len(files) == 1:
                     raise

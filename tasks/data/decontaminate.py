@@ -4,12 +4,12 @@ Method: Brown et al. 2020 (GPT-3, arXiv 2005.14165, appendix C), n = 13; an item
 one n-gram, unless it has fewer than `min_words`.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from cluster.artifact import Artifact
-from cluster.settings import Settings
+from cluster.settings import NONE, Content, Contents, Settings
 from cluster.stage import stage
 from cluster.store import Draft
 
@@ -17,15 +17,41 @@ ITEMS = "items.jsonl"
 SHOWN = 20
 
 
+class FoundBenchmark(NamedTuple):
+    """The file of an evaluation set."""
+
+    name: str
+    sha256: str
+
+
+def _found(path: str) -> FoundBenchmark:
+    from tasks.data.contamination.items import benchmark_file
+    from tasks.data.reading.hashes import remembered_hash
+
+    file = benchmark_file(path)
+    return FoundBenchmark(file.name, remembered_hash(file.path))
+
+
+BENCHMARK = Content(_found)
+
+
 class BenchmarkSettings(Settings):
     """One evaluation set: a file of rows and the fields whose text must not be trained on."""
 
-    path: str = Field(description="file of rows: jsonl, json, csv, parquet, plain or compressed")
+    path: Annotated[str, BENCHMARK] = Field(
+        description="file of rows: jsonl, json, csv, parquet, plain or compressed"
+    )
     name: str | None = Field(None, description="its name in the report; null is the file's name")
     fields: tuple[str, ...] = Field(
         ("text",), min_length=1, description="fields to look for, each on its own"
     )
     id: str | None = Field(None, description="the field that names an item; null is its number")
+
+    def identity(self, found: Contents = NONE) -> dict[str, Any]:
+        """The hash of the file in the place of its path; its name where it has no other."""
+        file: FoundBenchmark = found[BENCHMARK, self.path]
+        name = self.name or file.name
+        return super().identity(found) | {"path": file.sha256, "name": name}
 
 
 class DecontaminateSettings(Settings):
@@ -37,18 +63,6 @@ class DecontaminateSettings(Settings):
     action: Literal["remove", "report"] = Field(
         "remove", description="remove documents that match, or only report them"
     )
-
-    def identity(self) -> dict[str, Any]:
-        """The values, with the content of each file in the place of its path."""
-        from tasks.data.contamination.items import benchmark_file
-        from tasks.data.reading.hashes import file_hash
-
-        values = self.model_dump(mode="json")
-        for entry, benchmark in zip(values["benchmarks"], self.benchmarks, strict=True):
-            file = benchmark_file(benchmark)
-            entry["path"] = file_hash(file.path)
-            entry["name"] = benchmark.name or file.name
-        return values
 
 
 @stage(version=1)

@@ -5,13 +5,14 @@ lowest SHA-256 of its text (equal ones: the lowest id); documents of earlier art
 The outcome so depends neither on the order of the input nor on the number of workers.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
-from cluster.settings import Settings
+from cluster.settings import Aside, Settings
 from cluster.stage import info, stage
 from cluster.store import Draft, Store
 
@@ -41,22 +42,18 @@ class DedupSettings(Settings):
         description="cut runs of so many words that an earlier document, or the same one, has "
         "before; 50 is what is usual, null cuts none",
     )
-    against: tuple[str, ...] = Field(
+    against: Annotated[tuple[str, ...], Aside()] = Field(
         (), description="earlier `dedup` artifacts, by name or path: what they keep is removed"
     )
 
-    def identity(self) -> dict[str, Any]:
-        """The values, with the earlier artifacts' fingerprints for their names."""
-        prints = sorted(artifact.fingerprint for artifact in earlier_artifacts(self))
-        return self.model_dump(mode="json") | {"against": prints}
 
-
-def earlier_artifacts(settings: DedupSettings) -> list[Artifact]:
+def earlier_artifacts(store: Store, settings: DedupSettings) -> list[Artifact]:
     """The artifacts to deduplicate against, in the order of their fingerprints.
 
     Raises BadInput for one that is missing, no `dedup` artifact, or made with another LSH.
     """
-    found = {artifact.fingerprint: artifact for artifact in map(_earlier, settings.against)}
+    named = (_earlier(store, name) for name in settings.against)
+    found = {artifact.fingerprint: artifact for artifact in named}
     for artifact in found.values():
         theirs = artifact.manifest.settings["settings"]
         for key in ("fuzzy", "bands", "rows") if settings.fuzzy else ():
@@ -69,9 +66,9 @@ def earlier_artifacts(settings: DedupSettings) -> list[Artifact]:
     return [found[key] for key in sorted(found)]
 
 
-def _earlier(name: str) -> Artifact:
+def _earlier(store: Store, name: str) -> Artifact:
     try:
-        artifact = Store().get(name)
+        artifact = store.get(name)
     except BadInput as error:
         raise BadInput(f"dedup.against: {error}") from error
     about = artifact.manifest
@@ -84,19 +81,20 @@ def _earlier(name: str) -> Artifact:
 
 
 @stage(version=3)
-def dedup(text: Artifact, settings: DedupSettings, draft: Draft) -> None:
+def dedup(
+    text: Artifact, settings: DedupSettings, draft: Draft, against: Sequence[Artifact] = ()
+) -> None:
     """Remove exact and near duplicates, then repeated lines and passages of what is left.
 
-    The artifact holds an index of what it keeps, for `against`. Raises BadInput when an earlier
-    artifact changed or the disk is full.
+    What the earlier artifacts `against` keep is removed; those are what the settings name, as
+    `earlier_artifacts` has them. The artifact holds an index of what it keeps, for that purpose.
+    Raises BadInput when an earlier artifact changed or the disk is full.
     """
     from tasks.data.deduplication.minhash import Family
     from tasks.data.deduplication.sorting import deduplicate
     from tasks.data.deduplication.verdicts import Rule
 
-    earlier = earlier_artifacts(settings)
-    if settings.identity() != draft.spec.settings["settings"]:
-        raise BadInput("dedup.against: an artifact was replaced meanwhile; run again")
+    earlier = list(against)
     family = Family(settings.bands, settings.rows)
     threshold = settings.threshold if settings.fuzzy else None
     rule = Rule(settings.exact, threshold, family, draft.scratch)

@@ -5,18 +5,18 @@ The rules' native passes come first; on what they keep, the filters that know fr
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
-from cluster.settings import Settings, nearest
-from cluster.stage import stage
+from cluster.settings import NONE, Content, Contents, Gate, Limit, Settings, nearest
+from cluster.stage import Outcome, stage
 from cluster.store import Draft
 from tasks.data.filtering import custom
 from tasks.data.filtering.rules import LINE_RULES, PRESETS, RULES
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tasks.data.ledger import Sorter
 
-LEARNED = ("bad_words", "perplexity", "quality", "languages")
+FUNCTIONS = Content(custom.identity, each=True)
 TAKEN = "line:"
 SHOWN_SOURCES = 3
 
@@ -48,16 +48,13 @@ class FilterSettings(Settings):
     perplexity: PerplexitySettings | None = None
     quality: QualitySettings | None = None
     languages: LanguageSettings | None = None
-    custom: tuple[str, ...] = Field(
+    custom: Annotated[tuple[str, ...], FUNCTIONS] = Field(
         (), description="functions of your own, each as my_filters.py:my_function"
     )
-    custom_seconds: float = Field(
+    custom_seconds: Annotated[float, Limit()] = Field(
         10, gt=0, description="seconds that a function of your own may take for a document"
     )
-    max_bad_rate: float = Field(
-        0.01, ge=0, le=1, description="largest share of malformed rows in the sources"
-    )
-    max_failed_rate: float = Field(
+    max_failed_rate: Annotated[float, Gate()] = Field(
         0.001,
         ge=0,
         le=1,
@@ -73,20 +70,35 @@ class FilterSettings(Settings):
                 raise ValueError(f"unknown rule '{name}': {nearest(name, [*RULES, *LINE_RULES])}")
         return limits
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_reading(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "max_bad_rate" in values:
+            raise ValueError(
+                f"max_bad_rate is a setting of reading: write read.max_bad_rate, "
+                f"{values['max_bad_rate']}, instead"
+            )
+        return values
+
     @property
     def rules(self) -> dict[str, float]:
         """The limits in force, by rule, in the order they are tried."""
         merged = PRESETS[self.preset] | self.limits
         return {name: limit for name, limit in merged.items() if limit is not None}
 
-    def identity(self) -> dict[str, Any]:
-        """The values, with the content of files in the place of their paths."""
-        learned = {name: section.identity() for name in LEARNED if (section := getattr(self, name))}
-        functions = [custom.find(entry).identity for entry in self.custom]
-        return self.model_dump(mode="json") | learned | {"custom": functions}
+    def identity(self, found: Contents = NONE) -> dict[str, Any]:
+        """The time that functions of one's own have counts where there are any."""
+        values = super().identity(found)
+        return values if self.custom else {k: v for k, v in values.items() if k != "custom_seconds"}
 
 
-@stage(version=2, name="filter")
+def check_filtered(found: Outcome, settings: FilterSettings) -> None:
+    """Raise BadInput when filters failed on more documents than allowed, and more than one."""
+    if found.ledger:
+        _check_failed(found.ledger.rejects, found.ledger.rows_in, settings.max_failed_rate)
+
+
+@stage(version=2, name="filter", gate=check_filtered)
 def filter_text(raw: Artifact, settings: FilterSettings, draft: Draft) -> None:
     """Keep the documents that keep every rule.
 
@@ -97,8 +109,6 @@ def filter_text(raw: Artifact, settings: FilterSettings, draft: Draft) -> None:
     from tasks.data.filtering import learned
 
     functions = [custom.find(entry) for entry in settings.custom]
-    if [f.identity for f in functions] != draft.spec.settings["settings"]["custom"]:
-        raise BadInput("a file of filters.custom changed since the run was planned; run again")
     for function in functions:
         with custom.Runner(function, settings.custom_seconds):
             pass  # fails here and now when it cannot be imported
@@ -107,7 +117,7 @@ def filter_text(raw: Artifact, settings: FilterSettings, draft: Draft) -> None:
     facts = learned.prepare(settings, folder)
     total = raw.manifest.rows or 0
     account = map_text(raw, draft, partial(_filter_block, settings, folder, functions, total))
-    _check_failed(account.reasons, total, settings.max_failed_rate)
+    check_filtered(draft, settings)
     if not account.rows_out:
         raise BadInput(
             f"0 of {account.rows_in} rows left after filter '{settings.preset}': "
@@ -116,6 +126,8 @@ def filter_text(raw: Artifact, settings: FilterSettings, draft: Draft) -> None:
         )
     taken = {name: account.counts[TAKEN + name] for name in LINE_RULES}
     draft.facts["limits"] = settings.rules
+    if reached := account.reasons[custom.TIMEOUT]:
+        draft.facts["reached"] = {"custom_seconds": reached}
     draft.facts["lines_removed"] = {name: n for name, n in taken.items() if n}
     draft.facts |= facts
 
@@ -145,14 +157,14 @@ def _filter_block(
             _check_failed(rows.account.reasons, total, settings.max_failed_rate)
 
 
-def _check_failed(reasons: Counter[str], total: int, max_failed_rate: float) -> None:
+def _check_failed(reasons: Mapping[str, int], total: int, max_failed_rate: float) -> None:
     """Within a block too: a filter that hangs on every document is not waited for."""
     failed = {r: n for r, n in reasons.items() if r == custom.TIMEOUT or r.startswith(custom.ERROR)}
-    if sum(failed.values()) > max(1.0, max_failed_rate * total):
+    if (count := sum(failed.values())) > max(1.0, max_failed_rate * total):
         raise BadInput(
-            f"filters failed on {sum(failed.values())} of {total} documents, more than "
-            f"max_failed_rate {max_failed_rate:g} allows: {_counts(Counter(failed))}. Mend the "
-            "filter or raise the rate"
+            f"filters failed on {count} of {total} documents, {count / total:.2%}, more than "
+            f"filters.max_failed_rate {max_failed_rate:g} allows: {_counts(Counter(failed))}. Mend "
+            "the filter or raise the rate"
         )
 
 

@@ -4,13 +4,13 @@ Identity is the content of the sources and the names of their fields, never wher
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from cluster.errors import BadInput
-from cluster.settings import Settings
-from cluster.stage import stage
+from cluster.settings import Gate, Settings
+from cluster.stage import Outcome, stage
 from cluster.store import Draft
 from tasks.data.reading import hashes
 from tasks.data.reading.formats import without_login
@@ -26,28 +26,40 @@ SHOWN_KEYS = 20
 NATIVE_BYTES = 64 << 20
 
 
-class ReadSettings(Settings):
-    """Where the text comes from, and how much of it may be unusable."""
+class ReadingSettings(Settings):
+    """How much of the sources may be unusable."""
 
-    sources: tuple[SourceSettings, ...]
-    max_bad_rate: float = Field(
+    max_bad_rate: Annotated[float, Gate()] = Field(
         0.01, ge=0, le=1, description="largest share of malformed rows; more fails the run"
     )
 
 
-def read_identity(settings: ReadSettings) -> dict[str, Any]:
-    """What `read` depends on: per source its label, content and field names, in a fixed order."""
-    return {
-        "sources": [
-            {"name": source.label, "content": content}
-            | source.settings.model_dump(exclude={"path", "weight", "max_epochs"})
-            for source, content in _sources(settings)
-        ],
-        "max_bad_rate": settings.max_bad_rate,
-    }
+class ReadSettings(ReadingSettings):
+    """Where the text comes from, too."""
+
+    sources: Annotated[tuple[SourceSettings, ...], hashes.SOURCES]
 
 
-@stage(version=5, identity=read_identity)
+def check_read(found: Outcome, settings: ReadSettings) -> None:
+    """Raise BadInput when more rows than allowed are malformed, or a source has another number of
+    rows than it says.
+    """
+    sources = found.facts["sources"]
+    total = found.ledger.rows_in if found.ledger else 0
+    bad = sum(source["bad_rows"] for source in sources)
+    if bad > settings.max_bad_rate * total:
+        places = [place for source in sources for place in source["bad_places"]][:SHOWN_PLACES]
+        raise BadInput(
+            f"{bad} of {total} rows are malformed, {bad / total:.2%}, more than read.max_bad_rate "
+            f"{settings.max_bad_rate:g} allows: {_rejects(found)}; the first: {', '.join(places)}. "
+            "Mend them or raise the rate"
+        )
+    if any(source.rows is not None for source in settings.sources):
+        for source, facts in zip(hashes.found_sources(settings.sources), sources, strict=True):
+            _check_rows(source.source, facts["rows"] + facts["rejected"])
+
+
+@stage(version=5, gate=check_read)
 def read(settings: ReadSettings, draft: Draft) -> None:
     """Read all sources into text blocks, sorted by label and content, whatever their order.
 
@@ -55,7 +67,7 @@ def read(settings: ReadSettings, draft: Draft) -> None:
     `max_bad_rate` of the rows are malformed, a source has another number of rows than it says, or a
     file changes meanwhile.
     """
-    from tasks.data.blocks import forget_blocks, sort_blocks
+    from tasks.data.blocks import sort_blocks
     from tasks.data.reading.intake import Block, blocks, read_block
 
     sources = [source for source, _ in _sources(settings)]
@@ -63,13 +75,10 @@ def read(settings: ReadSettings, draft: Draft) -> None:
     work: list[Block] = [block for source in sources for block in blocks(source, native)]
     account = sort_blocks(draft, work, read_block, [block.size for block in work])
     account.close(draft)
-    _check_rate(account, settings.max_bad_rate)
-    if read_identity(settings) != draft.spec.settings["settings"]:
-        forget_blocks(draft)
-        raise BadInput("a source changed while it was read; run again when nothing writes to it")
     draft.facts["sources"] = [_describe(source, account) for source in sources]
-    for source, facts in zip(sources, draft.facts["sources"], strict=True):
-        _check_rows(source, facts["rows"] + facts["rejected"])
+    if not account.rows_out:
+        check_read(draft, settings)
+        raise BadInput(f"0 of {account.rows_in} rows are usable: {_rejects(draft)}")
 
 
 def _sources(settings: ReadSettings) -> list[tuple[Source, str]]:
@@ -92,6 +101,7 @@ def _describe(source: Source, account: "Account") -> dict[str, Any]:
         "rows": licenses.total(),
         "rejected": sum(note["rejected"] for note in notes),
         "bad_rows": sum(note["bad"] for note in notes),
+        "bad_places": [place for note in notes for place in note["places"]][:SHOWN_PLACES],
         "renamed_ids": sum(note["renamed"] for note in notes),
         "files": len(source.files),
         "ignored_files": source.ignored + sum(note["ignored"] for note in notes),
@@ -106,25 +116,16 @@ def _keys(source: Source) -> list[str]:
     return keys(source.files[0], source.settings)[:SHOWN_KEYS] if source.files else []
 
 
-def _check_rate(account: "Account", max_bad_rate: float) -> None:
-    counts = ", ".join(f"{reason} {n}" for reason, n in account.reasons.most_common())
-    bad = sum(note["bad"] for note in account.notes)
-    places = [place for note in account.notes for place in note["places"]][:SHOWN_PLACES]
-    if bad > max_bad_rate * account.rows_in:
-        raise BadInput(
-            f"{bad} of {account.rows_in} rows are malformed, more than max_bad_rate "
-            f"{max_bad_rate:g} allows: {counts}; the first: {', '.join(places)}. "
-            "Mend them or raise the rate"
-        )
-    if not account.rows_out:
-        raise BadInput(f"0 of {account.rows_in} rows are usable: {counts or 'no rows at all'}")
+def _rejects(found: Outcome) -> str:
+    rejects = Counter(found.ledger.rejects if found.ledger else {})
+    return ", ".join(f"{reason} {n}" for reason, n in rejects.most_common()) or "no rows at all"
 
 
-def _check_rows(source: Source, found: int) -> None:
+def _check_rows(source: SourceSettings, found: int) -> None:
     """A file cut between two compressed members looks whole; only its number of rows tells."""
-    expected = source.settings.rows
+    expected = source.rows
     if expected not in (None, found):
         raise BadInput(
-            f"source '{source.settings.path}' has {found} rows, its recipe says {expected}; "
+            f"source '{source.path}' has {found} rows, its recipe says {expected}; "
             "fetch it again, or correct `rows:` in the source"
         )

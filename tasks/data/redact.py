@@ -8,13 +8,13 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
-from cluster.settings import Settings
+from cluster.settings import NONE, Content, Contents, Settings
 from cluster.stage import stage
 from cluster.store import Draft
 
@@ -43,10 +43,28 @@ FIXED = {
 }
 
 
+def _model_hash(model: str) -> str:
+    from tasks.data.privacy.names import identity
+
+    return identity(model)
+
+
+def _labelled_hash(path: Path) -> str:
+    from tasks.data.privacy.quality import content_hash
+
+    return content_hash(path)
+
+
+def _keyed(how: str) -> str:
+    """The manner; of pseudonyms, with a hash of their key."""
+    key = f":{hashlib.sha256(pseudonym_key()).hexdigest()}" if how == "pseudonymise" else ""
+    return how + key
+
+
 class NameSettings(Settings):
     """The model that recognises person names."""
 
-    model: str = Field(
+    model: Annotated[str, Content(_model_hash)] = Field(
         description="folder of a Hugging Face token classification model, or the name of an "
         "installed spaCy pipeline"
     )
@@ -56,7 +74,7 @@ class RedactSettings(Settings):
     """What to take out, and what to put in its place."""
 
     kinds: tuple[Kind, ...] = ("email", "ip", "phone", "card", "iban", "national_id", "secret")
-    how: Literal["mask", "replace", "pseudonymise"] = Field(
+    how: Annotated[Literal["mask", "replace", "pseudonymise"], Content(_keyed)] = Field(
         "mask",
         description="<EMAIL>; a fixed email@example.com; or <EMAIL:1f0c...>, the same for the same "
         f"value, keyed by ${KEY_VARIABLE}",
@@ -69,7 +87,7 @@ class RedactSettings(Settings):
     names: NameSettings | None = Field(
         None, description="also redact the person names that this model recognises (kind name)"
     )
-    labelled: Path | None = Field(
+    labelled: Annotated[Path | None, Content(_labelled_hash)] = Field(
         None, description="labelled sentences to measure precision and recall on, besides our own"
     )
 
@@ -89,22 +107,9 @@ class RedactSettings(Settings):
         named = ("name",) if self.names and "name" not in self.kinds else ()
         return (*self.kinds, *named)
 
-    def identity(self) -> dict[str, Any]:
-        """The values, with hashes of the key, the model and the labelled sentences in place of
-        themselves.
-        """
-        from tasks.data.privacy import names, quality
-
-        labelled = quality.content_hash(self.labelled) if self.labelled else None
-        key = hashlib.sha256(pseudonym_key()).hexdigest() if self.how == "pseudonymise" else None
-        return {
-            "kinds": sorted(self.sought),
-            "how": self.how,
-            "key": key,
-            "regions": list(self.regions),
-            "names": names.identity(self.names.model) if self.names else None,
-            "labelled": labelled,
-        }
+    def identity(self, found: Contents = NONE) -> dict[str, Any]:
+        """The kinds in whatever order they were given."""
+        return super().identity(found) | {"kinds": sorted(self.sought)}
 
 
 @stage(version=3)

@@ -6,61 +6,49 @@ What is asked is in `tasks.scoring.exams.definition`.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from cluster.artifact import Artifact
-from cluster.settings import Settings
+from cluster.settings import NONE, Aside, Content, Contents, Settings
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.data.reading.hashes import file_hash
-from tasks.scoring.exams.definition import Exam, read_exam
+from tasks.data.reading.hashes import FILE, remembered_hash
+from tasks.scoring.exams.definition import Exam
 
 ROWS = "rows.jsonl"
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
+
+
+def _model_hashes(folder: str) -> list[str]:
+    return [remembered_hash(Path(folder) / name) for name in MODEL_FILES]
 
 
 class Sitting(Settings):
     """One exam put to one model: an artifact, or what `folder`, `url` or `answers` name."""
 
     exam: Exam
-    place: str = Field(description="folder of the exam's YAML")
     model: str = Field(description="name of the model: an endpoint's own, else for people")
-    folder: str | None = Field(None, description="model folder that is no artifact")
+    folder: Annotated[str | None, Content(_model_hashes)] = Field(
+        None, description="model folder that is no artifact"
+    )
     url: str | None = Field(None, description="OpenAI-compatible endpoint")
-    answers: str | None = Field(
+    answers: Annotated[str | None, FILE] = Field(
         None, description="JSON lines {id, prediction}: the model's answers, given elsewhere"
     )
-    concurrency: int = Field(16, ge=1, description="requests at a time, at most")
-    contamination: str | None = Field(
+    concurrency: Annotated[int, Aside()] = Field(
+        16, ge=1, description="requests at a time, at most"
+    )
+    contamination: Annotated[str | None, FILE] = Field(
         None, description="`items.jsonl` of a `decontaminate` stage elsewhere: splits the figures"
     )
 
-    @property
-    def rows_hash(self) -> str:
-        """SHA-256 of the file of rows."""
-        return file_hash(Path(self.place) / self.exam.rows)
-
-    def identity(self) -> dict[str, Any]:
-        """The exam and who sits it, by the content of files; where these lie does not count."""
-        place, exam = Path(self.place), self.exam.model_dump(mode="json")
-        exam["rows"] = self.rows_hash
-        if self.exam.examples:
-            exam["examples"] = file_hash(place / self.exam.examples)
-        who: Any = [self.url, self.model] if self.url else None
-        if self.answers:
-            who = [file_hash(Path(self.answers)), self.model]
-        if self.folder:
-            who = [file_hash(Path(self.folder) / name) for name in MODEL_FILES]
-        split = file_hash(Path(self.contamination)) if self.contamination else None
-        return {"exam": exam, "model": who, "contamination": split}
-
-
-def sitting(path: Path, model: str, **more: Any) -> Sitting:
-    """The exam of a YAML file, for a model of this name. Raises BadInput as `read_exam` does."""
-    place = str(path.resolve().parent)
-    return Sitting(exam=read_exam(path), place=place, model=model, **more)
+    def identity(self, found: Contents = NONE) -> dict[str, Any]:
+        """The exam and who sits it; a name that is only for people does not count."""
+        values = super().identity(found)
+        named = self.url is not None or self.answers is not None
+        return values if named else {k: v for k, v in values.items() if k != "model"}
 
 
 def sets_of(settings: Any, rows_hash: str) -> list[str]:

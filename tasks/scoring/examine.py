@@ -15,10 +15,13 @@ from typing import Any
 
 from cluster.artifact import MANIFEST, Artifact
 from cluster.errors import BadInput
+from cluster.settings import contents
 from cluster.stage import build, specify
 from cluster.store import Spec, Store
 from cluster.tracking import JournalTracker
-from tasks.scoring.exam import MODEL_FILES, ROWS, Sitting, exam, sets_of, sitting
+from tasks.data.reading.hashes import FILE
+from tasks.scoring.exam import MODEL_FILES, ROWS, Sitting, exam, sets_of
+from tasks.scoring.exams.definition import read_exam
 
 ALL = "all"
 EXPERIMENT = "exams"
@@ -36,11 +39,13 @@ class Examinee:
     answers: Path | None = None
 
 
-def examinees(model: str, url: str | None = None, answers: Path | None = None) -> list[Examinee]:
+def examinees(
+    store: Store, model: str, url: str | None = None, answers: Path | None = None
+) -> list[Examinee]:
     """The models that a user names. Raises BadInput where there is none."""
     if url is not None or answers is not None:
         return [Examinee(model, url=url, answers=answers)]
-    folder, store = Path(model), Store()
+    folder = Path(model)
     if model == ALL and not folder.exists():
         found = [Examinee(a.name, a) for a in store.artifacts() if writes(a.path)]
     elif (folder / "config.json").is_file():
@@ -67,6 +72,7 @@ def writes(folder: Path) -> bool:
 
 
 def examine(
+    store: Store,
     examinee: Examinee,
     path: Path,
     concurrency: int = 16,
@@ -79,12 +85,12 @@ def examine(
     Without `contamination`, what the model's own training text held of the exam is looked up among
     the stages it was made by. Raises BadInput for an unusable exam or model.
     """
-    store = Store()
     settings, inputs = _asked(store, examinee, path, concurrency, contamination)
     fingerprints: dict[str, Any] = {name: one.fingerprint for name, one in inputs.items()}
-    spec = specify(exam, settings.exam.name, fingerprints, {"settings": settings})
-    if not rebuild and (found := store.find(spec.stage, spec.fingerprint)):
-        return found, True
+    found = contents(settings)
+    spec = specify(exam, settings.exam.name, fingerprints, {"settings": settings}, found=found)
+    if not rebuild and (known := store.find(spec.stage, spec.fingerprint)):
+        return known, True
     arguments = {"settings": settings, "force": rebuild, "on_progress": on_progress, **inputs}
     return _track(store, spec, examinee, arguments), False
 
@@ -103,16 +109,17 @@ def _asked(
     store: Store, examinee: Examinee, path: Path, concurrency: int, contamination: Path | None
 ) -> tuple[Sitting, dict[str, Artifact]]:
     """The exam put to this model, and the artifacts that its result is made from."""
-    settings = sitting(
-        path,
-        examinee.name,
+    settings = Sitting(
+        exam=read_exam(path),
+        model=examinee.name,
         folder=str(examinee.folder.resolve()) if examinee.folder else None,
         url=examinee.url,
         answers=str(examinee.answers.resolve()) if examinee.answers else None,
         concurrency=concurrency,
     )
     inputs = {"model": examinee.artifact} if examinee.artifact else {}
-    if searched := _searched(store, examinee, contamination, settings.rows_hash):
+    rows = settings.exam.rows
+    if searched := _searched(store, examinee, contamination, contents(settings)[FILE, rows]):
         return settings, inputs | {"searched": searched}
     items = {"contamination": str(_items(contamination))} if contamination else {}
     return settings.model_copy(update=items), inputs
@@ -130,7 +137,7 @@ def _track(store: Store, spec: Spec, examinee: Examinee, arguments: dict[str, An
     tracker = JournalTracker(f"exam-{spec.fingerprint[:8]}", about)
     tracker.params({"model": examinee.name, **settings.exam.model_dump(mode="json")})
     try:
-        artifact = build(exam, store, recipe=name, tracker=tracker, **arguments)
+        artifact = build(exam, store, spec=spec, tracker=tracker, **arguments)
     except BaseException:
         tracker.close("FAILED")
         raise

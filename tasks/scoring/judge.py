@@ -5,21 +5,20 @@ itself, in-process.
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, model_validator
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.home import subfolder
-from cluster.settings import Settings
-from cluster.stage import stage
+from cluster.settings import Gate, Settings
+from cluster.stage import Outcome, stage
 from cluster.store import Draft
 from tasks.scoring.json_lines import write_json_lines
 from tasks.scoring.judging.criteria import Criterion, named
 
 if TYPE_CHECKING:
-    from tasks.scoring.judging.rows import Score
     from tasks.scoring.judging.verdicts import Judge
 
 LOCAL_NOTE = (
@@ -55,7 +54,7 @@ class JudgeSettings(Settings):
     samples: int = Field(
         1, ge=1, description="replies per rating where the endpoint has no log-probabilities"
     )
-    max_unscored: float = Field(
+    max_unscored: Annotated[float, Gate()] = Field(
         0.5, ge=0, le=1, description="share of unscored rows above which the stage fails"
     )
 
@@ -73,15 +72,27 @@ class JudgeSettings(Settings):
         return [c if isinstance(c, Criterion) else named(c) for c in self.criteria]
 
 
-@stage(version=2)
+def check_judged(found: Outcome, settings: JudgeSettings) -> None:
+    """Raise BadInput when more scores than allowed are missing."""
+    reasons = {r: n for r, n in found.facts["unscored"].items() if r not in INAPPLICABLE}
+    missing, total = sum(reasons.values()), found.facts["scores"]
+    if missing > settings.max_unscored * total:
+        raise BadInput(
+            f"{missing} of {total} scores are missing, {missing / total:.2%} ({reasons}), more "
+            f"than evaluate.judge.max_unscored {settings.max_unscored:g} allows; what the judge "
+            "did answer is kept: mend the cause and run again, or raise the share"
+        )
+
+
+@stage(version=2, gate=check_judged)
 def judge(answers: Artifact, instruct: Artifact, settings: JudgeSettings, draft: Draft) -> None:
     """Judge the answers and, to compare, a constant answer to the same rows and canaries.
 
     Writes `judge.jsonl`, rows `{id, metric, criterion, score, spread, mode, reason, distribution,
     ..}`. Metrics: the means, `judge_<metric>_<criterion>`. Facts: `means`, 95 % `intervals` over
     documents, mean `spreads`, `baselines` (the constant answer's), `random` (of verdicts drawn
-    evenly), `canaries`, `warnings`, `unscored` {reason: n}, `mode`, `steps`, `calls`, `shortened`
-    prompts, `cost`, `note`.
+    evenly), `canaries`, `warnings`, `scores` (their number), `unscored` {reason: n},
+    `mode`, `steps`, `calls`, `shortened` prompts, `cost`, `note`.
     Raises BadInput when too many rows are unscored: they are asked again, the others are kept.
     """
     from tasks.scoring.judging.assessment import assess
@@ -90,7 +101,6 @@ def judge(answers: Artifact, instruct: Artifact, settings: JudgeSettings, draft:
     rows = read_rows(answers.file("answers.jsonl"))[: settings.rows]
     asked = _judge(instruct, settings, draft.placement.judge_url)
     found = assess(asked, rows, settings, draft.progress)
-    _check(found.scores, settings.max_unscored)
     write_json_lines(draft.path / "judge.jsonl", map(vars, found.scores))
     summaries = {name: found.summary(name) for name in found.names()}
     known = {name: s for name, s in summaries.items() if s["mean"] is not None}
@@ -104,6 +114,7 @@ def judge(answers: Artifact, instruct: Artifact, settings: JudgeSettings, draft:
         "random": found.random,
         "canaries": found.canaries,
         "warnings": found.warnings(),
+        "scores": len(found.scores),
         "unscored": dict(Counter(s.reason for s in found.scores if s.reason)),
         "mode": dict(Counter(s.mode for s in found.scores if s.mode)),
         "steps": found.steps,
@@ -131,15 +142,3 @@ def _judge(instruct: Artifact, settings: JudgeSettings, url: str | None) -> "Jud
 
     endpoint = Endpoint(url, settings.model, samples=settings.samples)
     return EndpointJudge(endpoint, ReplyStore(subfolder("judge") / "replies.sqlite"))
-
-
-def _check(scores: "list[Score]", allowed: float) -> None:
-    lacking = (score.reason for score in scores if score.reason not in (None, *INAPPLICABLE))
-    reasons = Counter(lacking)
-    share = reasons.total() / len(scores)
-    if share > allowed:
-        raise BadInput(
-            f"{reasons.total()} of {len(scores)} scores are missing ({dict(reasons)}), more than "
-            f"the share of {allowed} allowed; what the judge did answer is kept: mend the cause "
-            "and run again, or raise evaluate.judge.max_unscored"
-        )

@@ -72,11 +72,6 @@ class TokenizerSettings(Settings):
         """Tokens of a vocabulary without merges: bytes and special tokens."""
         return 256 + len(SPECIALS) + len(self.special_tokens)
 
-    def identity(self) -> dict[str, Any]:
-        """All values; `special_tokens` only where there are any, which most recipes do not have."""
-        left_out = set() if self.special_tokens else {"special_tokens"}
-        return self.model_dump(mode="json", exclude=left_out)
-
 
 @stage(version=1, name="tokenizer")
 def train_tokenizer(text: Artifact, settings: TokenizerSettings, draft: Draft) -> None:

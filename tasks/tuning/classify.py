@@ -8,10 +8,9 @@ from cluster.artifact import Artifact
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.tuning.settings import ClassifySettings
-from tasks.tuning.sources import identity
 
 
-@stage(version=2, trains=True, identity=identity)
+@stage(version=2, trains=True)
 def classify(model: Artifact, settings: ClassifySettings, seed: int, draft: Draft) -> None:
     """Tune the network and a new head; measure both on rows held out.
 
@@ -21,6 +20,6 @@ def classify(model: Artifact, settings: ClassifySettings, seed: int, draft: Draf
     """
     from tasks.tuning.classifier import fine_tune
 
-    draft.tracker.params({**settings.identity(), "seed": seed})
+    draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
     draft.tracker.datasets({"model": model})
     fine_tune(model.path, settings, seed, draft)

@@ -9,10 +9,9 @@ from cluster.artifact import Artifact
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.tuning.settings import InstructSettings
-from tasks.tuning.sources import identity
 
 
-@stage(version=2, trains=True, identity=identity)
+@stage(version=2, trains=True)
 def instruct(model: Artifact, settings: InstructSettings, seed: int, draft: Draft) -> None:
     """Tune on prompt and answer, with loss on the answer and its end only.
 
@@ -22,6 +21,6 @@ def instruct(model: Artifact, settings: InstructSettings, seed: int, draft: Draf
     """
     from tasks.tuning.instructor import tune
 
-    draft.tracker.params({**settings.identity(), "seed": seed})
+    draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
     draft.tracker.datasets({"model": model})
     tune(model.path, settings, seed, draft)

@@ -1,7 +1,10 @@
 """Settings of the tuning stages."""
 
+from typing import Annotated
+
 from pydantic import Field
 
+from tasks.data.reading.hashes import SOURCE
 from tasks.training.settings import OptimizerSettings, TrainSettings
 
 
@@ -9,10 +12,10 @@ class ClassifySettings(TrainSettings):
     """Fine-tuning to name the class of a text."""
 
     optimizer: OptimizerSettings = OptimizerSettings(learning_rate=2e-3, schedule="linear")
-    data: str = Field(
+    data: Annotated[str, SOURCE] = Field(
         "python://stdlib", description="the embedded corpus, or a .jsonl file (also compressed)"
     )
-    heldout: str | None = Field(
+    heldout: Annotated[str | None, SOURCE] = Field(
         None, description="a .jsonl file to measure on; null holds out a share of `data`"
     )
     text: str = Field("text", description="the field of a .jsonl row that holds the text")
@@ -29,10 +32,10 @@ class InstructSettings(TrainSettings):
     """Instruction tuning: answers are learned, prompts are read."""
 
     optimizer: OptimizerSettings = OptimizerSettings(learning_rate=2e-3, schedule="cosine")
-    data: str = Field(
+    data: Annotated[str, SOURCE] = Field(
         "python://stdlib", description="the embedded corpus, or a .jsonl file (also compressed)"
     )
-    heldout: str | None = Field(
+    heldout: Annotated[str | None, SOURCE] = Field(
         None, description="a .jsonl file to measure on; null holds out a share of `data`"
     )
     heldout_share: float = Field(0.05, gt=0, lt=1, description="share of rows measured on")

@@ -5,11 +5,8 @@ A recipe names the data by path; a stage's identity is the content behind it.
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from cluster.errors import BadInput
-from cluster.settings import Settings
-from tasks.data.reading.hashes import content_hashes
 from tasks.data.reading.sources import PYTHON, SourceSettings, python_files, resolve
 from tasks.tuning.pairs import pairs_of_python, snippets_of_python
 from tasks.tuning.rows import (
@@ -22,19 +19,6 @@ from tasks.tuning.rows import (
     split_each_class,
 )
 from tasks.tuning.settings import ClassifySettings, InstructSettings
-
-PATHS = ("data", "heldout")
-
-
-def identity(settings: Settings) -> dict[str, Any]:
-    """The identity of tuning settings: each file counts by the hash of its content, not its path.
-
-    Raises BadInput for data that does not exist.
-    """
-    values = settings.identity()
-    named = {key: values[key] for key in PATHS if values[key] is not None}
-    found = resolve(tuple(SourceSettings(path=path) for path in named.values()))
-    return {**values, **dict(zip(named, content_hashes(found), strict=True))}
 
 
 def labelled_rows(

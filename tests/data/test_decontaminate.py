@@ -3,6 +3,7 @@ import json
 import pytest
 
 from cluster.errors import BadInput
+from cluster.settings import contents
 from cluster.stage import build
 from tasks.data.decontaminate import DecontaminateSettings, decontaminate
 from tasks.data.text import read_table
@@ -84,9 +85,11 @@ def test_equal_hashes_of_other_words_are_no_match(store, text_artifact, settings
 
 
 def test_identity_is_the_content_of_the_benchmarks(tmp_path):
-    one = benchmark(tmp_path, [{"id": 1, "question": QUESTION}]).identity()
-    again = benchmark(tmp_path, [{"id": 1, "question": QUESTION}]).identity()
-    other = benchmark(tmp_path, [{"id": 1, "question": QUESTION + "?"}]).identity()
+    def identity(question):
+        settings = benchmark(tmp_path, [{"id": 1, "question": question}])
+        return settings.identity(contents(settings))
+
+    one, again, other = identity(QUESTION), identity(QUESTION), identity(QUESTION + "?")
     assert one == again != other
     assert str(tmp_path) not in json.dumps(one)
 

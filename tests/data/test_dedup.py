@@ -11,8 +11,8 @@ import zstandard
 
 from cluster.artifact import Artifact, parents
 from cluster.errors import BadInput
-from cluster.stage import build, specify
-from tasks.data.dedup import DedupSettings, dedup
+from cluster.stage import build
+from tasks.data.dedup import DedupSettings, dedup, earlier_artifacts
 from tasks.data.deduplication import candidates, phases, sets, sketches
 from tasks.data.deduplication.phases import load
 from tasks.data.text import PATTERN, read_table
@@ -26,7 +26,9 @@ def run(store):
     """Deduplicate an artifact."""
 
     def call(artifact, force=False, **settings):
-        return build(dedup, store, text=artifact, settings=DedupSettings(**settings), force=force)
+        chosen = DedupSettings(**settings)
+        earlier = {"against": found} if (found := earlier_artifacts(store, chosen)) else {}
+        return build(dedup, store, text=artifact, settings=chosen, force=force, **earlier)
 
     return call
 
@@ -276,9 +278,8 @@ def test_new_text_against_an_earlier_artifact_is_as_both_together(run, text_arti
     first = run(artifacts[0])
     second = run(artifacts[1], against=(first.name,))
     third = run(artifacts[2], against=(str(second.path), first.fingerprint[:12]))
-    assert third.manifest.settings["settings"]["against"] == sorted(
-        [first.fingerprint, second.fingerprint]
-    )
+    assert third.manifest.inputs["against"] == sorted([first.fingerprint, second.fingerprint])
+    assert "against" not in third.manifest.settings["settings"]
     both = run(text_artifact([*texts_of(first), *texts_of(second), *day[2]], "both.jsonl"))
     kept = [*texts_of(first), *texts_of(second), *texts_of(third)]
     # Components are the same; who stays is decided by content there, and by age here.
@@ -319,13 +320,10 @@ def test_lines_of_an_earlier_artifact_are_known(run, text_artifact):
 
 def test_identity_is_what_the_earlier_artifact_holds(run, store, text_artifact):
     first = run(text_artifact(["one", "two"]))
-    prints = {
-        specify(dedup, "r", {"text": "x"}, {"settings": DedupSettings(against=(name,))}).fingerprint
-        for name in (first.name, str(first.path), "dedup", first.fingerprint)
-    }
-    assert len(prints) == 1
-    alone = specify(dedup, "r", {"text": "x"}, {"settings": DedupSettings()}).fingerprint
-    assert alone not in prints
+    text = text_artifact(["two", "three"], "b.jsonl")
+    names = (first.name, str(first.path), first.fingerprint)
+    (print_,) = {run(text, against=(name,)).fingerprint for name in names}
+    assert run(text).fingerprint != print_
 
 
 def test_an_earlier_artifact_that_does_not_do_is_refused_by_name(run, text_artifact):

@@ -15,6 +15,7 @@ import pytest
 import zstandard
 
 from cluster.errors import BadInput
+from cluster.settings import contents
 from cluster.stage import build, specify
 from tasks.data.read import ReadSettings, read
 from tasks.data.reading import records
@@ -44,7 +45,9 @@ def rejects(artifact, block=0):
 
 def fingerprint(*paths, **more):
     sources = tuple({"path": str(p)} | more for p in paths)
-    return specify(read, "test", {}, {"settings": ReadSettings(sources=sources)}).fingerprint
+    settings = ReadSettings(sources=sources)
+    found = contents(settings)
+    return specify(read, "test", {}, {"settings": settings}, found=found).fingerprint
 
 
 PARQUET = pa.table({"text": [r["text"] for r in rows(5)], "n": range(5)})

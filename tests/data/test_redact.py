@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cluster.errors import BadInput
+from cluster.settings import contents
 from cluster.stage import build, specify
 from tasks.data.privacy.accounts import luhn, mod97
 from tasks.data.privacy.pii import find, mask
@@ -177,14 +178,16 @@ def test_pseudonyms_are_consistent_and_keyed(store, text_artifact, monkeypatch):
     assert one[0] == one[1] != one[2]
     assert one[0].startswith("<EMAIL:")
     assert not set(one) & set(two)
-    manifest = specify(redact, "r", {"text": "f"}, {"settings": settings}).settings
+    manifest = specify(
+        redact, "r", {"text": "f"}, {"settings": settings}, found=contents(settings)
+    ).settings
     assert "qqqq" not in str(manifest)
 
 
 def test_pseudonyms_need_a_key(monkeypatch):
     monkeypatch.setenv(KEY_VARIABLE, "short")
     with pytest.raises(BadInput, match=r"\$HEADRACE_REDACT_KEY has 5 characters; it needs 16"):
-        RedactSettings(how="pseudonymise").identity()
+        contents(RedactSettings(how="pseudonymise"))
 
 
 def test_all_spellings_of_a_value_have_one_pseudonym(store, text_artifact, monkeypatch):
@@ -223,9 +226,10 @@ def test_quality_is_measured_on_our_sentences_and_the_users(store, text_artifact
         rows.append(row)
     assert rows[1]["instances"] == rows[0]["instances"] + 1
     assert rows[1]["right"] == rows[0]["right"] + 1
-    before = RedactSettings(labelled=path).identity()
+    settings = RedactSettings(labelled=path)
+    before = settings.identity(contents(settings))
     path.write_text("")
-    assert RedactSettings(labelled=path).identity() != before
+    assert settings.identity(contents(settings)) != before
 
 
 def test_an_unknown_region_is_refused():

@@ -1,13 +1,14 @@
 """The plan: fingerprints before anything runs, and a reason for every stage."""
 
 from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.runs import RunRecord, StageRecord
-from cluster.settings import Settings
+from cluster.settings import Aside, Content, Gate, Limit, Settings
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from flows.dag import Dag
@@ -23,6 +24,21 @@ class Size(Settings):
 @stage(version=1)
 def dig(settings: Size, draft: Draft) -> None:
     (draft.path / "x").write_text("x")
+
+
+class Sieve(Settings):
+    most_lost: Annotated[float, Gate()] = 0.5
+    seconds: Annotated[float, Limit()] = 10
+
+
+def check_sieve(found: Any, settings: Sieve) -> None:
+    if found.facts["lost"] > settings.most_lost:
+        raise BadInput(f"{found.facts['lost']} are lost, more than {settings.most_lost} allows")
+
+
+@stage(version=1, gate=check_sieve)
+def sift(ditch: Artifact, settings: Sieve, draft: Draft) -> None:
+    draft.facts = {"lost": 0.25, "reached": {"seconds": 3 if settings.seconds < 20 else 0}}
 
 
 @stage(version=1)
@@ -41,7 +57,9 @@ def carry_out(dag: Dag) -> None:
     made: dict[str, Artifact] = {}
     for node in dag:
         inputs = {key: made[value.name] for key, value in node.upstream.items()}
-        made[node.name] = build(node.function, dag.store, recipe="mill", **inputs, **node.literals)
+        made[node.name] = node.found or build(
+            node.function, dag.store, spec=node.spec, **inputs, **node.literals
+        )
 
 
 def reasons(dag: Dag) -> list[str]:
@@ -96,6 +114,106 @@ def test_a_deleted_folder_is_noticed(tmp_path: Path) -> None:
         file.unlink()
     folder.rmdir()
     assert reasons(plan(store)) == ["its folder is gone", "unchanged"]
+
+
+def sifted(store: Store, **settings: float) -> Any:
+    dag = Dag("mill", store)
+    ditch = dag.add(dig, settings=Size())
+    node = dag.add(sift, ditch=ditch, settings=Sieve(**settings))
+    carry_out(dag)
+    return node
+
+
+def test_a_tolerance_is_held_against_what_is_found_and_changes_no_identity(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with pytest.raises(BadInput, match=r"0.25 are lost, more than 0.1 allows"):
+        sifted(store, most_lost=0.1)
+    assert not list(tmp_path.glob("artifacts/sift/[!.]*"))
+    first = sifted(store)
+    lax = sifted(store, most_lost=0.9)
+    assert lax.found and lax.spec.fingerprint == first.spec.fingerprint
+    with pytest.raises(BadInput, match=r"sift/mill-\w+, built before: 0.25 .* or `--rebuild sift`"):
+        sifted(store, most_lost=0.1)
+
+
+def test_a_limit_counts_where_rows_reached_it(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    first = sifted(store)
+    shorter = sifted(store, seconds=5)
+    assert shorter.found and shorter.spec.fingerprint == first.spec.fingerprint
+    longer = sifted(store, seconds=20)
+    assert longer.why == "seconds 10.0 -> 20.0"
+    for seconds in (30, 15):  # no row reached 20 seconds
+        assert sifted(store, seconds=seconds).spec.fingerprint == longer.spec.fingerprint
+
+
+def test_what_settings_name_is_looked_up_once_a_plan(tmp_path: Path) -> None:
+    asked = []
+
+    def content(name: str) -> str:
+        asked.append(name)
+        return name.upper()
+
+    class Named(Settings):
+        files: Annotated[tuple[str, ...], Content(content, each=True)] = ("a", "b")
+        notes: Annotated[str, Aside()] = ""
+
+    @stage(version=1)
+    def weigh(settings: Named, draft: Draft) -> None: ...
+
+    asked.clear()
+    dag = Dag("mill", Store(tmp_path))
+    one = dag.add(weigh, settings=Named(notes="x"))
+    assert dag.add(weigh, settings=Named(notes="y")) is one
+    assert dag.add(weigh, settings=Named(files=("b", "c"))) is not one
+    assert one.spec.settings["settings"] == {"files": ["A", "B"]}
+    assert asked == ["a", "b", "c"]
+
+
+def test_what_changes_after_it_was_planned_is_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("before")
+
+    class Named(Settings):
+        file: Annotated[str, Content(lambda name: Path(name).read_text())]
+
+    @stage(version=1)
+    def weigh(settings: Named, draft: Draft) -> None:
+        (draft.scratch / "half").write_text("")
+        path.write_text("after")
+
+    dag = Dag("mill", Store(tmp_path))
+    node = dag.add(weigh, settings=Named(file=str(path)))
+    with pytest.raises(BadInput, match=r"settings.file of stage 'weigh' names changed"):
+        build(weigh, dag.store, spec=node.spec, **node.literals)
+    assert not dag.store.scratch(node.spec).exists()
+    assert not list(tmp_path.glob("artifacts/weigh/[!.]*"))
+
+
+def test_an_artifact_of_an_earlier_run_is_an_input(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    carry_out(plan(store))
+    (ditch, _) = store.artifacts()
+    dag = Dag("mill", store)
+    node = dag.add(fill, ditch=ditch, settings=Size(), seed=0)
+    assert node.found and node.given == {"ditch": ditch} and not node.upstream
+    with pytest.raises(BadInput, match="ditch: replaced since the run was planned"):
+        build(fill, store, spec=node.spec, ditch=node.found, **node.literals)
+
+
+def test_a_thousand_stages_are_planned_in_one_reading_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads, honest = [], Artifact.load
+    monkeypatch.setattr(Artifact, "load", lambda path: loads.append(path) or honest(path))
+    store = Store(tmp_path)
+    carry_out(plan(store))
+    loads.clear()
+    dag = Dag("mill", store)
+    ditch = dag.add(dig, settings=Size())
+    for seed in range(1000):
+        dag.add(fill, ditch=ditch, settings=Size(), seed=seed)
+    assert len(dag.nodes) == 1001 and len(loads) == 2
 
 
 def test_arguments_must_match_the_stage(tmp_path: Path) -> None:

@@ -115,8 +115,8 @@ def test_recipes_are_frozen() -> None:
 
 
 def test_yaml_numbers_in_exponent_form_are_numbers(recipe_file: Path) -> None:
-    recipe = load(str(recipe_file), ["filters.max_bad_rate=1e-2"])
-    assert recipe.filters.max_bad_rate == pytest.approx(0.01)
+    recipe = load(str(recipe_file), ["read.max_bad_rate=1e-2"])
+    assert recipe.read.max_bad_rate == pytest.approx(0.01)
 
 
 def test_the_recipe_survives_its_own_json() -> None:
@@ -170,11 +170,11 @@ def test_special_tokens_are_those_the_objective_needs(
     assert recipe.vocabulary().special_tokens == tokens
 
 
-def test_a_causal_tokenizer_is_the_one_it_always_was(recipe_file: Path) -> None:
-    """Its identity has no word of special tokens, so that tokenizers in the store stay valid."""
-    recipe = loaded(recipe_file)
-    assert recipe.vocabulary() == recipe.tokenizer
-    assert recipe.vocabulary().identity().keys() == {"kind", "vocab_size", "text_bytes"}
+def test_a_setting_of_reading_among_the_filters_is_named_where_it_belongs(
+    recipe_file: Path,
+) -> None:
+    with pytest.raises(BadInput, match=r"filters: .*write read.max_bad_rate, 0.5, instead"):
+        loaded(recipe_file, "filters.max_bad_rate=0.5")
 
 
 def test_stages_that_a_model_cannot_do_are_left_out_with_the_reason(recipe_file: Path) -> None:

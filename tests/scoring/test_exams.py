@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import BadInput
+from cluster.store import Store
 from cluster.tracking import events
 from tasks.scoring.examine import ALL, Examinee, examine, examinees, shown
 from tasks.scoring.exams.definition import read_exam, read_rows, read_shots, render
@@ -24,7 +25,7 @@ def exam(folder: Path, kind: str, *rows: dict[str, Any], more: str = "") -> Path
 
 
 def local(tiny: Any) -> Examinee:
-    (found,) = examinees(str(tiny.model.path))
+    (found,) = examinees(Store(), str(tiny.model.path))
     return found
 
 
@@ -34,7 +35,7 @@ CHOICES = [{"question": "def", "choices": ["a", "bb"], "answer": n} for n in (0,
 def test_the_likeliest_choice_is_taken_with_doubt_and_guessing_beside_it(
     tiny: Any, tmp_path: Path, fresh_home: Path
 ) -> None:
-    artifact, found = examine(local(tiny), exam(tmp_path, "choice", *CHOICES))
+    artifact, found = examine(Store(), local(tiny), exam(tmp_path, "choice", *CHOICES))
     result = shown(artifact)
     assert not found and result["model"] == tiny.model.name
     assert result["accuracy"] == result["accuracy_unnormalised"] == 0.5
@@ -52,7 +53,7 @@ def test_a_result_is_found_again_until_the_exam_or_its_rows_change(
     tiny: Any, tmp_path: Path, fresh_home: Path
 ) -> None:
     path = exam(tmp_path, "choice", *CHOICES)
-    first, _ = examine(local(tiny), path)
+    first, _ = examine(Store(), local(tiny), path)
     (journal,) = (fresh_home / "tracking").glob("*.jsonl")
     told = [event for event, _ in events(journal)]
     assert told[0]["start"]["experiment"] == "exams"
@@ -65,12 +66,12 @@ def test_a_result_is_found_again_until_the_exam_or_its_rows_change(
     elsewhere.mkdir()
     for name in ("mine.yaml", "rows.jsonl"):
         shutil.copy(tmp_path / name, elsewhere)
-    again, found = examine(local(tiny), elsewhere / "mine.yaml")
+    again, found = examine(Store(), local(tiny), elsewhere / "mine.yaml")
     assert found and again.path == first.path
     assert len(list((fresh_home / "tracking").glob("*.jsonl"))) == 1
     exam(tmp_path, "choice", *CHOICES, *CHOICES)
-    assert not examine(local(tiny), path)[1]
-    assert not examine(local(tiny), elsewhere / "mine.yaml", rebuild=True)[1]
+    assert not examine(Store(), local(tiny), path)[1]
+    assert not examine(Store(), local(tiny), elsewhere / "mine.yaml", rebuild=True)[1]
 
 
 def test_bits_per_byte_are_of_every_token_once(tiny: Any, tmp_path: Path, fresh_home: Path) -> None:
@@ -79,7 +80,7 @@ def test_bits_per_byte_are_of_every_token_once(tiny: Any, tmp_path: Path, fresh_
 
     short, long = "def add_1(left, right):", "größer " * 200
     path = exam(tmp_path, "perplexity", {"question": short}, {"question": long})
-    result = shown(examine(local(tiny), path)[0])
+    result = shown(examine(Store(), local(tiny), path)[0])
     network, encoder = load_model(tiny.model.path)
     ids = [*encoder.encode(short), encoder.eod]
     (expected,) = choice_log_probabilities(network, [encoder.eod], [ids])
@@ -99,9 +100,9 @@ def test_written_answers_of_a_network_are_marked(
     tiny: Any, tmp_path: Path, fresh_home: Path
 ) -> None:
     path = exam(tmp_path, "exact", {"question": "def add", "answers": ["zebra"]})
-    assert shown(examine(local(tiny), path)[0])["accuracy"] == 0.0
+    assert shown(examine(Store(), local(tiny), path)[0])["accuracy"] == 0.0
     path = exam(tmp_path, "code", {"question": "", "head": "x = (", "tests": "assert x"})
-    result = shown(examine(local(tiny), path)[0])
+    result = shown(examine(Store(), local(tiny), path)[0])
     assert (result["accuracy"], result["parses"]) == (0.0, 0.0)
     assert "does not parse" in result["rows"][0]["reason"]
 
@@ -125,7 +126,7 @@ def test_a_served_model_sits_exams_too(
         {"question": f"What is the {q}?", "choices": ["wet", "blue"], "answer": n}
         for q, n in (("sky", 1), ("sea", 1), ("tree", 0))
     ]
-    result = shown(examine(who, exam(tmp_path, "choice", *rows))[0])
+    result = shown(examine(Store(), who, exam(tmp_path, "choice", *rows))[0])
     assert [row["right"] for row in result["rows"]] == [True, False, None]
     assert (result["accuracy"], result["results"]["accuracy"]["n"]) == (0.5, 2)
     assert result["unscored"] == {"http_400": 1}
@@ -136,16 +137,16 @@ def test_a_served_model_sits_exams_too(
     )
     more = "pattern: 'is (\\d+)'\nmax_tokens: 77\n"
     path = exam(tmp_path, "exact", {"question": "twice 21?", "answers": ["42"]}, more=more)
-    result = shown(examine(who, path)[0])
+    result = shown(examine(Store(), who, path)[0])
     assert (result["accuracy"], result["rows"][0]["answer"]) == (1.0, "The answer is 42.")
     assert endpoint.bodies[-1]["max_tokens"] == 77
     code = {"question": "code f", "head": "def f():\n    ", "tests": "assert f() == 1"}
-    result = shown(examine(who, exam(tmp_path, "code", code))[0])
+    result = shown(examine(Store(), who, exam(tmp_path, "code", code))[0])
     assert (result["accuracy"], result["parses"]) == (1.0, 1.0)
     asked = len(endpoint.bodies)
-    assert examine(who, tmp_path / "mine.yaml")[1] and len(endpoint.bodies) == asked
+    assert examine(Store(), who, tmp_path / "mine.yaml")[1] and len(endpoint.bodies) == asked
     with pytest.raises(BadInput, match="name the model's folder"):
-        examine(who, exam(tmp_path, "perplexity", {"question": "x"}))
+        examine(Store(), who, exam(tmp_path, "perplexity", {"question": "x"}))
 
 
 def test_answers_given_elsewhere_are_marked(tmp_path: Path, fresh_home: Path) -> None:
@@ -154,13 +155,13 @@ def test_answers_given_elsewhere_are_marked(tmp_path: Path, fresh_home: Path) ->
     given = [{"id": 2, "prediction": "BB."}, {"id": 0, "prediction": "a"}]
     given += [{"id": 1, "prediction": "A"}, {"id": 3, "prediction": "perhaps"}]
     answers.write_text("".join(json.dumps(row) + "\n" for row in given))
-    (who,) = examinees("some system", answers=answers)
-    result = shown(examine(who, path)[0])
+    (who,) = examinees(Store(), "some system", answers=answers)
+    result = shown(examine(Store(), who, path)[0])
     assert [row["right"] for row in result["rows"]] == [True, True, False, None]
     assert (result["model"], result["unscored"]) == ("some system", {"no_choice": 1})
     answers.write_text('{"prediction": "a"}\n')
     with pytest.raises(BadInput, match="1 answers to 4 rows"):
-        examine(who, path)
+        examine(Store(), who, path)
 
 
 def test_overlap_has_a_constant_answer_beside_it(
@@ -169,7 +170,7 @@ def test_overlap_has_a_constant_answer_beside_it(
     endpoint.script = reply_by({"one": "a b c d", "two": "x y"}, completion)
     rows = [{"question": "one", "reference": "a b c d"}, {"question": "two", "reference": "x z"}]
     path = exam(tmp_path, "overlap", *rows, more="metric: rouge1\n")
-    result = shown(examine(Examinee("m", url=endpoint.url), path)[0])
+    result = shown(examine(Store(), Examinee("m", url=endpoint.url), path)[0])
     assert result["rouge1"] == 0.75
     assert result["results"]["rouge1"]["baseline"] == 0.5  # the first reference, to every row
     assert "rouge1|words:unicode" in result["signature"]
@@ -183,7 +184,7 @@ def test_figures_are_split_by_what_was_in_the_training_text(
     (tmp_path / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
     path = exam(tmp_path, "choice", *rows)
     for contamination in (tmp_path, tmp_path / "items.jsonl"):
-        result = shown(examine(local(tiny), path, contamination=contamination)[0])
+        result = shown(examine(Store(), local(tiny), path, contamination=contamination)[0])
     figures = result["results"]["accuracy"]
     assert (figures["clean"]["n"], figures["dirty"]["n"]) == (1, 2)
     right = [row["right"] for row in result["rows"]]
@@ -204,16 +205,16 @@ def test_what_the_models_own_stages_found_splits_its_figures(
     (tmp_path / "twin.jsonl").write_text(json.dumps({"id": 2, "question": QUESTION}) + "\n")
     sets = ({"path": str(tmp_path / name)} for name in ("twin.jsonl", "rows.jsonl"))
     found = decontaminated([one | {"fields": ["question"], "id": "id"} for one in sets])
-    (who,) = examinees("pretrain")
-    artifact, _ = examine(who, path)
+    (who,) = examinees(Store(), "pretrain")
+    artifact, _ = examine(Store(), who, path)
     accuracy = artifact.manifest.facts["results"]["accuracy"]
     assert (accuracy["clean"]["n"], accuracy["dirty"]["n"]) == (1, 1)
     assert found.fingerprint in artifact.manifest.inputs.values()
-    assert examine(who, path, contamination=found.path) == (artifact, True)
-    given = examine(who, path, contamination=found.file("items.jsonl"))[0]
+    assert examine(Store(), who, path, contamination=found.path) == (artifact, True)
+    given = examine(Store(), who, path, contamination=found.file("items.jsonl"))[0]
     assert given.manifest.facts["results"]["accuracy"]["dirty"]["n"] == 2  # nobody said which set
     (tmp_path / "rows.jsonl").write_text(json.dumps({**CHOICES[0], "question": OTHER}) + "\n")
-    assert "dirty" not in examine(who, path)[0].manifest.facts["results"]["accuracy"]
+    assert "dirty" not in examine(Store(), who, path)[0].manifest.facts["results"]["accuracy"]
 
 
 def test_all_models_that_write_are_found(tiny: Any, tmp_path: Path, fresh_home: Path) -> None:
@@ -222,15 +223,15 @@ def test_all_models_that_write_are_found(tiny: Any, tmp_path: Path, fresh_home: 
     (tmp_path / "step-1" / "artifact.json").unlink()
     (tmp_path / "classes" / "classifier").mkdir()
     (tmp_path / "notes").mkdir()
-    found = examinees(str(tmp_path))
+    found = examinees(Store(), str(tmp_path))
     assert [one.name for one in found] == [
         "step-1",
         tiny.model.name.replace(tiny.model.path.name, "step-2"),
     ]
     with pytest.raises(BadInput, match="no model that writes text"):
-        examinees(ALL)
+        examinees(Store(), ALL)
     shutil.copytree(tiny.model.path, fresh_home / "artifacts" / "pretrain" / tiny.model.path.name)
-    assert [one.name for one in examinees(ALL)] == [tiny.model.name]
+    assert [one.name for one in examinees(Store(), ALL)] == [tiny.model.name]
 
 
 def test_examples_come_first_answered(tmp_path: Path) -> None:
@@ -238,8 +239,8 @@ def test_examples_come_first_answered(tmp_path: Path) -> None:
     (tmp_path / "solved.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     more = "shots: 2\nexamples: solved.jsonl\n"
     definition = read_exam(exam(tmp_path, "exact", {"question": "Tree?", "answers": []}, more=more))
-    (row,) = read_rows(definition, tmp_path)
-    prompt = read_shots(definition, tmp_path) + render(definition, row)
+    (row,) = read_rows(definition)
+    prompt = read_shots(definition) + render(definition, row)
     assert prompt == "Sea? wet\n\nSky? blue\n\nTree?"
 
 
@@ -281,4 +282,4 @@ def test_what_is_unusable_is_named(
 ) -> None:
     path = exam(tmp_path, "choice", row, more=more)
     with pytest.raises(BadInput, match=words):
-        examine(local(tiny), path)
+        examine(Store(), local(tiny), path)

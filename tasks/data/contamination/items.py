@@ -27,12 +27,12 @@ def read_items(settings: DecontaminateSettings) -> list[Item]:
     return [item for benchmark in settings.benchmarks for item in _read(benchmark)]
 
 
-def benchmark_file(benchmark: BenchmarkSettings) -> SourceFile:
+def benchmark_file(path: str) -> SourceFile:
     """The one file of an evaluation set. Raises BadInput when there is none, or several."""
-    (source,) = resolve((SourceSettings(path=benchmark.path),))
+    (source,) = resolve((SourceSettings(path=path),))
     if len(source.files) != 1:
         raise BadInput(
-            f"decontaminate: '{benchmark.path}' is {len(source.files)} files; name each file as a "
+            f"decontaminate: '{path}' is {len(source.files)} files; name each file as a "
             "benchmark of its own"
         )
     return source.files[0]
@@ -41,7 +41,7 @@ def benchmark_file(benchmark: BenchmarkSettings) -> SourceFile:
 def _read(benchmark: BenchmarkSettings) -> list[Item]:
     from tasks.data.reading.whole import read_source
 
-    file = benchmark_file(benchmark)
+    file = benchmark_file(benchmark.path)
     name, found = benchmark.name or Path(file.name).name, []
     for field in benchmark.fields:
         settings = SourceSettings(path=benchmark.path, text=field, id=benchmark.id)

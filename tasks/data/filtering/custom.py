@@ -61,6 +61,11 @@ def find(entry: str) -> CustomFilter:
     return CustomFilter(path, name, source)
 
 
+def identity(entry: str) -> str:
+    """The identity of the filter that a recipe names; errors as of `find`."""
+    return find(entry).identity
+
+
 class Runner:
     """Calls a custom filter in its own process; `seconds` is the time a document may take.
 

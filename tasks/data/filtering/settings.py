@@ -1,10 +1,11 @@
 """Settings of the filters that learn from files or models, beside the rules' limits."""
 
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from cluster.settings import Settings
+from cluster.settings import Content, Settings
+from tasks.data.reading.hashes import SOURCE, source_hash
 
 
 class LanguageSettings(Settings):
@@ -22,45 +23,29 @@ class LanguageSettings(Settings):
 class PerplexitySettings(Settings):
     """Keep documents that an n-gram model of a reference text finds likely."""
 
-    reference: str = Field(description="source of text to be like: file, glob, directory, URL")
+    reference: Annotated[str, SOURCE] = Field(
+        description="source of text to be like: file, glob, directory, URL"
+    )
     text: str = Field("text", description="the field of the reference that holds the text")
     order: int = Field(4, ge=0, le=6, description="bytes of context of the model")
     max_bits_per_byte: float = Field(gt=0, description="most that a document may cost")
-
-    def identity(self) -> dict[str, Any]:
-        """The values, with the content of the reference in the place of its path."""
-        return self.model_dump(mode="json") | {"reference": _content(self.reference)}
 
 
 class QualitySettings(Settings):
     """Keep documents that a classifier, fitted on labelled rows, finds good."""
 
-    labelled: str = Field(description="source of labelled rows")
+    labelled: Annotated[str, SOURCE] = Field(description="source of labelled rows")
     text: str = Field("text", description="the field that holds the text")
     label: str = Field("label", description="the field that is 1 for good rows and 0 for others")
     min_probability: float = Field(0.5, ge=0, le=1, description="least probability of being good")
     folds: int = Field(10, ge=2, description="folds of the cross-validation")
     repeats: int = Field(5, ge=1, description="cross-validations with other folds")
 
-    def identity(self) -> dict[str, Any]:
-        """The values, with the content of the rows in the place of their path."""
-        return self.model_dump(mode="json") | {"labelled": _content(self.labelled)}
-
 
 class BadWordSettings(Settings):
     """Drop documents with a word of a list (Raffel et al. 2020, section 2.2)."""
 
-    lists: tuple[str, ...] = Field(min_length=1, description="files of one word or phrase a line")
+    lists: Annotated[tuple[str, ...], Content(source_hash, each=True)] = Field(
+        min_length=1, description="files of one word or phrase a line"
+    )
     max_count: int = Field(0, ge=0, description="occurrences that are still kept")
-
-    def identity(self) -> dict[str, Any]:
-        """The values, with the content of the lists in the place of their paths."""
-        lists = [_content(path) for path in self.lists]
-        return self.model_dump(mode="json") | {"lists": lists}
-
-
-def _content(path: str) -> str:
-    from tasks.data.reading.hashes import content_hashes
-    from tasks.data.reading.sources import SourceSettings, resolve
-
-    return content_hashes(resolve((SourceSettings(path=path),)))[0]

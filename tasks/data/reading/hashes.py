@@ -1,4 +1,6 @@
-"""Content hashes of sources, remembered by size and modification time.
+"""Content hashes of sources and files, remembered by size and modification time.
+
+The marks `SOURCES`, `SOURCE` and `FILE` say that a field of settings names such a thing.
 
 `$HEADRACE_HOME/source_hashes.json` maps a path to `[signature, sha256]`. The memory saves time and
 decides nothing: a lost or broken file only costs hashing again.
@@ -7,19 +9,36 @@ decides nothing: a lost or broken file only costs hashing again.
 import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from cluster.files import write_atomically
 from cluster.home import home
-from tasks.data.reading.sources import Source, SourceFile, open_regular
+from cluster.settings import Content, Settings
+from tasks.data.reading.sources import (
+    Source,
+    SourceFile,
+    SourceSettings,
+    in_order,
+    open_regular,
+    resolve,
+)
 
 MEMORY = "source_hashes.json"
 Memory = dict[str, list[str]]
 # A file written within the clock's grain of being hashed could change without a new time.
 SETTLED_NS = 2_000_000_000
 log = logging.getLogger("headrace.read")
+
+
+class FoundSource(Settings):
+    """A source by what is in it: its label, the hash of its content, and how it is read."""
+
+    name: str
+    content: str
+    source: SourceSettings
 
 
 def content_hashes(sources: list[Source]) -> list[str]:
@@ -30,6 +49,34 @@ def content_hashes(sources: list[Source]) -> list[str]:
     if memory != before:
         write_atomically(home() / MEMORY, json.dumps(memory, indent=0))
     return hashes
+
+
+def found_sources(settings: tuple[SourceSettings, ...]) -> tuple[FoundSource, ...]:
+    """The sources in the order they are read, whatever the order of the recipe."""
+    sources = resolve(settings)
+    return tuple(
+        FoundSource(name=source.label, content=content, source=source.settings)
+        for source, content in in_order(sources, content_hashes(sources))
+    )
+
+
+def source_hash(path: str) -> str:
+    """SHA-256 over the files of the one source of this path."""
+    return content_hashes(resolve((SourceSettings(path=path),)))[0]
+
+
+def remembered_hash(path: str | Path) -> str:
+    """SHA-256 of a file's bytes, which are read when they may have changed since the last time."""
+    file = Path(path).expanduser()
+    with open_regular(file) as handle:
+        about = os.fstat(handle.fileno())
+    memory = _load()
+    before = dict(memory)
+    found = SourceFile(file, file.name, about.st_size, about.st_mtime_ns)
+    content = _remembered_hash(memory, found)
+    if memory != before:
+        write_atomically(home() / MEMORY, json.dumps(memory, indent=0))
+    return content
 
 
 def file_hash(path: Path) -> str:
@@ -81,3 +128,6 @@ def _load() -> Memory:
     except (ValueError, TypeError) as error:
         log.warning("%s cannot be read (%s); sources are hashed again", path, error)
         return {}
+
+
+SOURCES, SOURCE, FILE = Content(found_sources), Content(source_hash), Content(remembered_hash)

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from cluster.errors import BadInput
-from cluster.settings import Settings, nearest
+from cluster.settings import Aside, Gate, Settings, nearest
 from tasks.data.reading.formats import ARCHIVES, MEMBERS, SUPPORTED, compression, data_suffix
 
 PYTHON = "python://"
@@ -36,10 +36,11 @@ Format = Literal[
 class SourceSettings(Settings):
     """One source of text: where it is, which fields hold what, and its share of training.
 
-    A field inside another is named with dots, `meta.license`.
+    A field inside another is named with dots, `meta.license`. Its identity is how it is read: what
+    is in it, and its share, count elsewhere.
     """
 
-    path: str = Field(
+    path: Annotated[str, Aside()] = Field(
         description="file, glob, directory, archive, URL, hf://org/name@revision, python://stdlib"
     )
     format: Format | None = Field(
@@ -53,11 +54,13 @@ class SourceSettings(Settings):
         None, description="the field with a row's own license; `license` where that is empty"
     )
     label: str | None = Field(None, description="the field with a row's class, carried along")
-    rows: int | None = Field(
+    rows: Annotated[int | None, Gate()] = Field(
         None, ge=0, description="how many rows it has, good and bad; any other number fails the run"
     )
-    weight: float = Field(1.0, gt=0, description="share of the training tokens")
-    max_epochs: float | None = Field(None, gt=0, description="most repetitions in training")
+    weight: Annotated[float, Aside()] = Field(1.0, gt=0, description="share of the training tokens")
+    max_epochs: Annotated[float | None, Aside()] = Field(
+        None, gt=0, description="most repetitions in training"
+    )
 
     @property
     def fields(self) -> tuple[str, ...]:

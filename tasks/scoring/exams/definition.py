@@ -15,13 +15,14 @@ prompt is the text itself. Examples of `code` have the answer in `solution`.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from cluster.errors import BadInput
-from cluster.settings import Settings, nearest
+from cluster.settings import Content, Settings, nearest
+from tasks.data.reading.hashes import FILE
 from tasks.scoring.json_lines import read_json_lines
 
 OVERLAP = ("bleu", "chrf", "chrf++", "meteor", "rouge1", "rouge2", "rougeL", "rougeLsum")
@@ -42,10 +43,12 @@ class Exam(Settings):
     kind: Literal["choice", "exact", "code", "overlap", "perplexity"] = Field(
         description="how an answer is marked"
     )
-    rows: str = Field(description="JSON lines, relative to the YAML file")
+    rows: Annotated[str, FILE] = Field(description="JSON lines, relative to the YAML file")
     prompt: str = Field("{question}", description="with fields of a row in braces")
     shots: int = Field(0, ge=0, description="examples shown before each question")
-    examples: str | None = Field(None, description="JSON lines they are the first of")
+    examples: Annotated[str | None, FILE] = Field(
+        None, description="JSON lines they are the first of"
+    )
     metric: str = Field("rougeL", description="of kind overlap")
     normalise: bool = Field(
         False, description="kind exact: without case, punctuation, articles and double spaces"
@@ -66,40 +69,51 @@ class Exam(Settings):
         return self
 
 
-def read_exam(path: Path) -> Exam:
-    """The exam of a YAML file. Raises BadInput naming what is wrong."""
+def read_exam(path: str | Path) -> Exam:
+    """The exam of a YAML file, with the whole paths of its rows and examples.
+
+    Raises BadInput naming what is wrong.
+    """
+    file = Path(path).expanduser()
+    place = file.resolve().parent
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
         if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
             raise BadInput(f"exam {path} is no mapping of keys; it needs name, kind, rows, prompt")
-        return Exam(**found)
+        exam = Exam(**found)
     except ValidationError as error:
         faults = (f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors())
         raise BadInput(f"exam {path} cannot be used: {'; '.join(faults)}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadInput(f"exam {path} cannot be read as YAML: {error}") from error
+    files = {name: getattr(exam, name) for name in ("rows", "examples")}
+    whole = {name: str(place / file) for name, file in files.items() if file is not None}
+    return exam.model_copy(update=whole)
 
 
-def read_rows(exam: Exam, place: Path) -> list[Row]:
-    """The rows of an exam whose YAML is in `place`, each with its `line`.
+EXAM = Content(read_exam, each=True)
+
+
+def read_rows(exam: Exam) -> list[Row]:
+    """The rows of an exam, each with its `line`.
 
     Raises BadInput naming the line that is no JSON or lacks a field.
     """
-    rows = _read_lines(place / exam.rows)
+    rows = _read_lines(Path(exam.rows))
     for row in rows:
         if isinstance(row.get("reference"), str):
             row.setdefault("references", [row["reference"]])
         _check(exam, row, exam.rows, NEEDED[exam.kind])
     if not rows:
-        raise BadInput(f"{place / exam.rows} has no rows")
+        raise BadInput(f"{exam.rows} has no rows")
     return rows
 
 
-def read_shots(exam: Exam, place: Path) -> str:
+def read_shots(exam: Exam) -> str:
     """The answered examples that every prompt begins with. Raises BadInput as `read_rows` does."""
     if not exam.shots or exam.examples is None:
         return ""
-    rows = _read_lines(place / exam.examples)[: exam.shots]
+    rows = _read_lines(Path(exam.examples))[: exam.shots]
     if len(rows) < exam.shots:
         raise BadInput(f"{exam.examples} has {len(rows)} rows; `shots` asks for {exam.shots}")
     return "".join(f"{render(exam, row)}{_solution(exam, row)}\n\n" for row in rows)

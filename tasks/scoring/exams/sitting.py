@@ -30,8 +30,8 @@ REPLIES = "replies.sqlite"
 
 def sit(settings: Sitting, model: Artifact | None, searched: Artifact | None, draft: Draft) -> None:
     """See stage `exam`."""
-    exam, place = settings.exam, Path(settings.place)
-    rows, shots = read_rows(exam, place), read_shots(exam, place)
+    exam = settings.exam
+    rows, shots = read_rows(exam), read_shots(exam)
     candidate = _candidate(settings, model, draft, rows)
     try:
         marked = mark(
@@ -45,7 +45,8 @@ def sit(settings: Sitting, model: Artifact | None, searched: Artifact | None, dr
     ids = [row.get("id", number) for number, row in enumerate(rows, 1)]
     pairs = zip(ids, marked.marks, strict=True)
     write_json_lines(draft.path / ROWS, ({"id": i, **one} for i, one in pairs))
-    results = _results(exam, rows, marked, _dirty(settings, searched, rows))
+    rows_hash = draft.spec.settings["settings"]["exam"]["rows"]
+    results = _results(exam, rows, marked, _dirty(settings, searched, rows, rows_hash))
     draft.rows = len(rows)
     draft.metrics = {name: result["value"] for name, result in results.items()}
     draft.tracker.metrics([{"step": 0, **draft.metrics, "n": float(len(marked.scored))}])
@@ -56,7 +57,7 @@ def sit(settings: Sitting, model: Artifact | None, searched: Artifact | None, dr
         "results": results,
         "unscored": dict(reasons),
         "better": "lower" if marked.lower_is_better else "higher",
-        "signature": _signature(settings, candidate, marked, len(rows)),
+        "signature": _signature(settings, candidate, marked, f"{len(rows)}@{rows_hash[:12]}"),
     }
 
 
@@ -77,12 +78,14 @@ def _missing(marked: Marked) -> list[int]:
     return sorted(set(range(len(marked.marks))) - set(marked.scored))
 
 
-def _dirty(settings: Sitting, searched: Artifact | None, rows: Sequence[Row]) -> list[bool] | None:
+def _dirty(
+    settings: Sitting, searched: Artifact | None, rows: Sequence[Row], rows_hash: str
+) -> list[bool] | None:
     """Which rows were found in the training text: by their id, or by file and line; None where
     nobody looked.
     """
     if searched is not None:
-        names = sets_of(searched.manifest.settings.get("settings"), settings.rows_hash)
+        names = sets_of(searched.manifest.settings.get("settings"), rows_hash)
         found = dirty_items(searched.file(ITEMS), names)
     elif settings.contamination is not None:
         found = dirty_items(Path(settings.contamination))
@@ -129,14 +132,14 @@ def _result(
     return {"value": value, "interval": list(found), "n": n}
 
 
-def _signature(settings: Sitting, candidate: Candidate, marked: Marked, count: int) -> str:
+def _signature(settings: Sitting, candidate: Candidate, marked: Marked, rows: str) -> str:
     """All that the figures depend on besides the model."""
     exam = settings.exam
     own = marked.figures.get(exam.metric) if exam.kind == "overlap" else None
     parts = [
         exam.name,
         exam.kind if own is None else own.signature,
-        f"rows:{count}@{settings.rows_hash[:12]}",
+        f"rows:{rows}",
         f"prompt:{exam.prompt!r}",
         f"shots:{exam.shots}",
         f"by:{candidate.manner}" if exam.kind == "choice" else f"max:{exam.max_tokens}",

@@ -79,9 +79,10 @@ def test_one_mark_stands_for_many_words_and_every_run_has_one():
 def run(store):
     """Deduplicate, passages alone unless said otherwise."""
 
-    def call(artifact, force=False, **settings):
+    def call(artifact, against=(), force=False, **settings):
         chosen = DedupSettings(**{"exact": False, "fuzzy": False, "passage_words": 20} | settings)
-        return build(dedup, store, text=artifact, settings=chosen, force=force)
+        earlier = {"against": against} if against else {}
+        return build(dedup, store, text=artifact, settings=chosen, force=force, **earlier)
 
     return call
 
@@ -148,7 +149,7 @@ def test_passages_go_with_the_other_levels_and_an_earlier_artifact(run, text_art
     first = run(text_artifact([f"{own[0]} {passage}\n{notice}"], "a.jsonl"), **both)
     texts = [f"{own[n]} {passage}\nso\n{notice}" for n in (1, 2, 3)]
     new = text_artifact([*texts, texts[0], f"{passage} {notice}"], "b.jsonl")
-    second = run(new, **both, against=(first.name,))
+    second = run(new, [first], **both)
     # The run over the line "so" is new in the first of them alone.
     assert texts_of(second) == [f"{own[1]} so\n", f"{own[2]} ", f"{own[3]} "]
     assert second.manifest.ledger.rejects == {"exact_duplicate": 1, "repeated_passages": 1}

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from cluster.errors import BadInput
+from cluster.settings import contents
 from tasks.data.filtering import learned
 from tasks.data.filtering.classifier import Classifier, Features, cross_validate
 from tasks.data.filtering.languages import identify, known_languages
@@ -133,10 +134,14 @@ def test_words_of_a_list_are_found_whole_and_in_any_case(tmp_path):
 
 
 def test_identity_is_the_content_of_files_not_their_place(tmp_path, labelled):
-    one = QualitySettings(labelled=str(labelled)).identity()
+    def identity(path):
+        settings = QualitySettings(labelled=str(path))
+        return settings.identity(contents(settings))
+
+    one = identity(labelled)
     moved = tmp_path / "elsewhere"
     moved.mkdir()
     (moved / labelled.name).write_bytes(labelled.read_bytes())
-    assert QualitySettings(labelled=str(moved / labelled.name)).identity() == one
+    assert identity(moved / labelled.name) == one
     labelled.write_text(labelled.read_text().replace("miller", "baker"))
-    assert QualitySettings(labelled=str(labelled)).identity() != one
+    assert identity(labelled) != one
