@@ -136,8 +136,7 @@ def headrace(precision: str, samples: int, steps: int, clock: Clock) -> list[flo
 
 def program(batch: Callable[[int, int], Batch]) -> Program:
     """Our network and its batches."""
-    module = CausalLM(network())
-    return Program(module, batch, groups(module))
+    return Program(CausalLM(network()), batch)
 
 
 def nanogpt(

@@ -36,7 +36,12 @@ from tasks.scoring.judge import JudgeSettings
 from tasks.tokens.encoder import special_token
 from tasks.tokens.shards import ShardSettings
 from tasks.tokens.tokenizer import TokenizerSettings
-from tasks.training.settings import ModelSettings, PretrainSettings, check_objective
+from tasks.training.settings import (
+    ModelSettings,
+    PretrainSettings,
+    check_objective,
+    check_rates,
+)
 from tasks.tuning.settings import ClassifySettings, InstructSettings
 
 SHIPPED = Path(__file__).parent / "recipes"
@@ -110,6 +115,7 @@ class Recipe(Settings):
         """What does not fit together is refused before any stage runs."""
         self.model.config(self.tokenizer.vocab_size, self.pretrain.context)
         check_objective(self.model, self.pretrain)
+        check_rates(self.model, self.pretrain.optimizer)
         self.vocabulary()
         return self
 

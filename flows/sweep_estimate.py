@@ -30,7 +30,7 @@ NOMINAL_GPU_FLOPS = 3.3e14
 Steps = MemberSettings | TrunkSettings
 
 
-def sweep_estimate(recipe: Recipe, dag: Dag, unique_tokens: int | None = None) -> dict[str, Any]:
+def sweep_estimate(recipe: Recipe, dag: Dag) -> dict[str, Any]:
     """`runs` with their exact FLOPs, own and from the first step, and seconds; `flops` of all,
     `saved` (share of FLOPs that trunks save), `seconds` of wall time, `stage_seconds`, `slots` side
     by side, `cost` and `warnings`. Where minutes are at stake speeds are measured, a few seconds
@@ -57,8 +57,16 @@ def sweep_estimate(recipe: Recipe, dag: Dag, unique_tokens: int | None = None) -
         "stage_seconds": durations,
         "seconds": round(seconds, 1),
         "cost": round(seconds / 3600 * place.usd_per_hour * place.workers, 4),
-        "warnings": warnings(plan, vocab_size, unique_tokens),
+        "warnings": warnings(plan, vocab_size, _unique_tokens(dag)),
     }
+
+
+def _unique_tokens(dag: Dag) -> int | None:
+    """Tokens of the training split, once the shards are made."""
+    made = (node.found for node in dag if node.spec.stage == "shards")
+    if (found := next(made, None)) is None:
+        return None
+    return int(found.manifest.facts["train"]["tokens"])
 
 
 def total_speed(recipe: Recipe) -> tuple[float, int]:

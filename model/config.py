@@ -19,8 +19,9 @@ Positions = Literal["rope", "learned", "sinusoidal", "alibi", "relative"]
 Activation = Literal["swiglu", "geglu", "gelu", "gelu_tanh", "relu", "relu2"]
 Bias = Literal["none", "qkv", "all"]
 
-REFERENCE_WIDTH = 96
-"""The width at which learning rates and initialisation hold as they stand (`model.optim`)."""
+ParameterKind = Literal["matrices", "head", "embeddings", "positions", "vectors"]
+MATRIX_KINDS: tuple[ParameterKind, ...] = ("matrices", "head", "embeddings", "positions")
+"""Parameters of two dimensions; `vectors` are gains and biases (`model.optim`)."""
 GATED: frozenset[Activation] = frozenset({"swiglu", "geglu"})
 
 
@@ -165,9 +166,10 @@ class ModelConfig:
     multi_token: int = 0
     """Tokens after the next that are predicted too, by a block each (DeepSeek-V3, section 2.2)."""
     dropout: float = 0.0
-    mup: bool = False
-    """Whether the network is scaled so that training it is alike at every width (Yang et al. 2022,
-    Tensor Programs V, table 3): the LM head starts smaller, and scores are q k / head_dim."""
+    mup_base_width: int | None = None
+    """Where given, the network is scaled so that training it is alike at every width (Yang et al.
+    2022, Tensor Programs V, table 3), and at this one as it is without: the LM head starts smaller
+    in wider networks, matrices learn slower (`model.optim`), and scores are q k / head_dim."""
 
     def __post_init__(self) -> None:
         for name in SIZES:
@@ -210,10 +212,10 @@ class ModelConfig:
         )  # fmt: skip
         yield self.experts is None or self.bias != "all", "bias", "none or qkv with model.experts"
         yield (
-            not (self.mup and self.tie_embeddings),
+            not (self.mup_base_width and self.tie_embeddings),
             "tie_embeddings", "False with model.mup: an embedding and a head learn at other rates",
         )  # fmt: skip
-        yield not (self.mup and self.latent), "latent", "None with model.mup"
+        yield not (self.mup_base_width and self.latent), "latent", "None with model.mup"
         yield 0 <= self.dropout < 1, "dropout", "at least 0 and below 1"
 
     @property
@@ -228,10 +230,10 @@ class ModelConfig:
 
     @property
     def score_scale(self) -> float:
-        """Factor on query-key products; with muP that of `REFERENCE_WIDTH` where that has heads of
-        16, as the dial's do.
+        """Factor on query-key products; with muP that of heads of 16, the dial's, times as much as
+        heads are smaller.
         """
-        if self.mup:
+        if self.mup_base_width:
             return math.sqrt(16) / self.head_dim
         return self.attention_scale or 1 / math.sqrt(self.head_dim)
 

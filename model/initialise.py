@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from model.attention import Attention, CrossAttention
-from model.config import REFERENCE_WIDTH, ModelConfig
+from model.config import ModelConfig
 from model.experts import ExpertLayer
 from model.positions import sinusoids
 
@@ -25,13 +25,13 @@ def initialise(network: nn.Module) -> None:
     random ones a masked LM, which knows a token by its neighbours only, takes thousands of steps to
     find out who they are.
 
-    With muP the head starts as N(0, .02 x 96 / width): each step adds to a token's score as much at
-    every width, and so must the start (Yang et al. 2022, table 3; by lemma J.1 the same as table
-    8's multiplier 1 / width on the output).
+    With muP the head starts as N(0, .02 x base width / width): each step adds to a token's score as
+    much at every width, and so must the start (Yang et al. 2022, table 3; by lemma J.1 the same as
+    table 8's multiplier 1 / width on the output).
     """
     config = network.config
     assert isinstance(config, ModelConfig)
-    head_std = 0.02 * (REFERENCE_WIDTH / config.width if config.mup else 1.0)
+    head_std = 0.02 * (config.mup_base_width / config.width if config.mup_base_width else 1.0)
     for name, module in network.named_modules():
         if name.endswith("position_embedding"):
             rows_1T = torch.arange(len(module.weight), device=module.weight.device)[None]
@@ -58,7 +58,7 @@ def initialise(network: nn.Module) -> None:
 def _even_scores(attention: Attention) -> None:
     """Give scores variance 1 whatever their scale, by the size of the queries (T5, unscaled)."""
     config = attention.config
-    if config.attention_scale is not None and not config.mup:
+    if config.attention_scale is not None and not config.mup_base_width:
         rows = config.heads * config.head_dim
         attention.qkv.weight[:rows] /= config.attention_scale * math.sqrt(config.head_dim)
 
@@ -70,9 +70,9 @@ def without_mup(network: nn.Module) -> None:
     """
     for module in network.modules():
         config = getattr(module, "config", None)
-        if not isinstance(config, ModelConfig) or not config.mup:
+        if not isinstance(config, ModelConfig) or not config.mup_base_width:
             continue
-        plain = replace(config, mup=False)
+        plain = replace(config, mup_base_width=None)
         module.config = plain  # type: ignore[assignment]
         ratio, rows = config.score_scale / plain.score_scale, config.heads * config.head_dim
         if isinstance(module, Attention) and config.qk_norm:

@@ -231,7 +231,7 @@ def plan(
             wanted = _paid_by(budget, wanted)
         plan = estimate(wanted, frozenset(rebuild or ()))
         if budget:
-            plan["designed"] = wanted.model_dump(mode="json", exclude_defaults=True)["sweep"]
+            plan["designed"] = wanted.model_dump(mode="json", exclude_unset=True)["sweep"]
         out.result(plan)
         rows = (
             (s["name"], s["state"], duration(s["seconds"]), shorten(s["why"], WHY))

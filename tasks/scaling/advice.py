@@ -12,13 +12,15 @@ OPTIMAL_RATIOS = (20.0, 45.0)
 SAME_BUDGET = 1.2
 
 
-def warnings(plan: SweepPlan, vocab_size: int, unique_tokens: int | None = None) -> list[str]:
-    """Short runs, too few sizes or lengths, optima that will lie at an edge, text that is seen
-    again (where `unique_tokens` are known), and targets outside the grid's tokens per parameter.
+def warnings(plan: SweepPlan, vocab_size: int, unique_tokens: int | None) -> list[str]:
+    """Short runs, too few sizes or lengths, rates that do not go with the width, optima that will
+    lie at an edge, text that is seen again (where `unique_tokens` are known), and targets outside
+    the grid's tokens per parameter.
     """
     return [
         *_short(plan.members),
         *_narrow(plan.grid),
+        *_one_rate(plan.members),
         *_edges(plan.grid, vocab_size),
         *_repeats(plan.members, unique_tokens),
         *_outside(plan, vocab_size),
@@ -43,6 +45,16 @@ def _narrow(grid: list[MemberSettings]) -> list[str]:
         if len(values) < 3:
             found.append(f"{len(values)} {what}; a law in both size and data needs at least 3")
     return found
+
+
+def _one_rate(members: list[MemberSettings]) -> list[str]:
+    widths = sorted({m.model.width or 0 for m in members})
+    if len(widths) == 1 or all(m.training.optimizer.base_width for m in members):
+        return []
+    return [
+        f"widths {widths[0]} to {widths[-1]} learn at one rate; what suits narrow networks is too "
+        "fast for wide ones, which bends the law: give sweep.optimizer.base_width"
+    ]
 
 
 def _edges(grid: list[MemberSettings], vocab_size: int) -> list[str]:

@@ -4,8 +4,10 @@ Sizes are widths. Each is trained on the tokens that a compute budget pays for (
 on so many tokens a parameter (`ratios`, an over-training ladder) or on given `tokens` (N x D).
 
 Depth, head size, batch and context are the same for all members, since mixing them triples the
-residuals of a fit. The learning rate of matrices falls as 1 / width (`model.optim`), and with the
-tokens of a width's longest run as far as `horizon` says. Runs of one width branch off one trunk
+residuals of a fit. Learning rates go with the width by default, as one rate at every width is too
+fast for wide members or too slow for narrow ones, which bends the law: those of matrices and head
+fall as 1 / width from `optimizer.base_width` on. With the tokens of a width's longest run they all
+fall as far as `horizon` says. Runs of one width branch off one trunk
 before their cooldown (Hu et al. 2024, MiniCPM; Hagele et al. 2024), so they share its tokens and
 are, to the bit, the runs that would have started from scratch.
 """
@@ -15,13 +17,27 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Any, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cluster.errors import BadInput
 from cluster.settings import Settings
-from tasks.training.settings import ModelSettings, OptimizerSettings, PretrainSettings
+from tasks.training.settings import (
+    ModelSettings,
+    OptimizerSettings,
+    PretrainSettings,
+    RateScales,
+    over_defaults,
+)
 
 WARMUP_STEPS, WARMUP_SHARE = 100, 0.2
+BY_WIDTH = OptimizerSettings(
+    learning_rate=2e-3,
+    weight_decay=0.05,
+    cooldown_share=0.2,
+    base_width=96,
+    scales=RateScales(head=2.5, embeddings=15.0, positions=0.5, vectors=2.5),
+    decayed=("matrices",),
+)
 
 
 class TargetSettings(Settings):
@@ -72,9 +88,17 @@ class SweepSettings(Settings):
         "0.3 in Marin's sweeps, below 0 by Step Law",
     )
     optimizer: OptimizerSettings = Field(
-        OptimizerSettings(learning_rate=2e-3, weight_decay=0.05, cooldown_share=0.2),
-        description="of all members; the rate of matrices falls as 1 / width by itself",
+        BY_WIDTH,
+        description="of all members; what is left out is as here, where rates go with the width: "
+        "base_width 96, and scales found by search at widths 96 and 128",
     )
+
+    @field_validator("optimizer", mode="before")
+    @classmethod
+    def _the_rest_by_width(cls, value: Any) -> Any:
+        """What a recipe leaves out of the optimizer is as sweeps have it."""
+        own = BY_WIDTH.model_dump(exclude_unset=True)
+        return over_defaults(own, value) if isinstance(value, dict) else value
 
     @model_validator(mode="before")
     @classmethod

@@ -63,7 +63,7 @@ def _measure(member: MemberSettings, vocab_size: int, placement: Placement) -> S
     with tempfile.TemporaryDirectory() as folder:
         config = member.model.config(vocab_size, training.context)
         job = TrainJob(
-            build=partial(_program, config, training.optimizer.learning_rate),
+            build=partial(_program, config),
             steps=STEPS,
             batch_samples=training.batch_samples,
             micro_samples=alone.micro_samples(training.context),
@@ -80,11 +80,10 @@ def _measure(member: MemberSettings, vocab_size: int, placement: Placement) -> S
     return Speed(round(step, 6), round(max(0.0, whole - sum(seconds)), 3))
 
 
-def _program(config: "ModelConfig", rate: float) -> Program:
+def _program(config: "ModelConfig") -> Program:
     """The network and random tokens."""
     from model.encoder_decoder import build
     from model.objectives.modules import with_objective
-    from model.optim import parameter_groups
 
     objective = with_objective(build(config), "causal")
     random = np.random.default_rng(0)
@@ -100,4 +99,4 @@ def _program(config: "ModelConfig", rate: float) -> Program:
             "positions": positions,
         }
 
-    return Program(objective, batch, parameter_groups(objective, rate, 0.0))
+    return Program(objective, batch)

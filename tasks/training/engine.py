@@ -17,7 +17,9 @@ from model.blocks import Block
 from model.transformer import Stack
 from tasks.training.division import Division
 from tasks.training.job import Program, TrainJob
-from tasks.training.optimizers import make_optimizer
+from tasks.training.optimizers import groups_of, make_optimizer
+
+Peak = tuple[str, float]
 
 
 def start_engine(
@@ -26,16 +28,15 @@ def start_engine(
     placement: Placement,
     division: Division,
     share: tuple[int, int],
-) -> tuple[Any, list[float]]:
-    """The engine, and the peak learning rate of each parameter group. `share` is the samples of a
-    micro-batch, and micro-batches a step, of each of the workers.
+) -> tuple[Any, list[Peak]]:
+    """The engine, and name and peak learning rate of each parameter group. `share` is the samples
+    of a micro-batch, and micro-batches a step, of each of the workers.
     """
     deepspeed = load_deepspeed("cuda" if placement.gpus else "cpu")
     deepspeed.utils.groups.mpu = division.groups  # it keeps those of an engine before
     arrange(program.module, placement)
-    groups = program.groups or _groups(program.module, job.optimizer.weight_decay)
-    optimizer = make_optimizer(groups, job.optimizer)
-    peaks = [group["lr"] for group in optimizer.param_groups]
+    optimizer = make_optimizer(groups_of(program.module, job.optimizer), job.optimizer)
+    peaks = [(group["name"], group["lr"]) for group in optimizer.param_groups]
     micro_batch, accumulation = share
     config = deepspeed_config(
         workers=division.data_size,
@@ -148,11 +149,3 @@ def arrange(module: nn.Module, placement: Placement) -> None:
             part.recompute = placement.recompute
         elif isinstance(part, Block) and placement.compile:
             part.compile(dynamic=False)
-
-
-def _groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices with weight decay, gains and biases without."""
-    matrices = [p for p in module.parameters() if p.ndim >= 2]
-    vectors = [p for p in module.parameters() if p.ndim < 2]
-    decayed = {"params": matrices, "weight_decay": weight_decay}
-    return [g for g in (decayed, {"params": vectors, "weight_decay": 0.0}) if g["params"]]

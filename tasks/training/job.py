@@ -3,7 +3,7 @@
 Light to import, so that stages may build jobs without PyTorch.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,13 +39,11 @@ class Program:
 
     `module(**tensors)` is network and objective: it returns the mean loss of a batch. `batch(first,
     count)` gives samples `first` to `first + count`, counted from the start of training, as arrays
-    `[count, ...]`. `groups` are the optimizer's parameter groups, each with its own peak `lr`; None
-    decays matrices and leaves gains and biases be.
+    `[count, ...]`.
     """
 
     module: "nn.Module"
     batch: Callable[[int, int], Batch]
-    groups: Sequence[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)

@@ -240,6 +240,7 @@ class Trainer:
             "step": step,
             "loss": loss,
             "lr": rate * self.job.optimizer.learning_rate,
+            **{f"lr/{name}": rate * peak for name, peak in self.peaks},
             "grad_norm": norm,
             "tokens": self.tokens,
             **self.speed(tokens, ended - started),
@@ -318,7 +319,8 @@ class Trainer:
             unscale(self.engine, self.scale.value)
             norm = clip(self.engine, self.division, self.job.optimizer.clip or math.inf)
         if math.isfinite(loss) and (sharded or math.isfinite(norm)):
-            for group, peak in zip(self.engine.optimizer.param_groups, self.peaks, strict=True):
+            groups = self.engine.optimizer.param_groups
+            for group, (_, peak) in zip(groups, self.peaks, strict=True):
                 group["lr"] = peak * rate
             self.engine.step()
             if sharded:

@@ -1,6 +1,6 @@
-"""The optimizers by name: PyTorch's own, over the parameter groups of a program.
+"""The optimizers by name: PyTorch's own, over the parameter groups of a network.
 
-    optimizer = make_optimizer(program.groups, OptimizerSettings(name="muon"))
+    optimizer = make_optimizer(groups_of(module, settings), settings)
 
 - `sgd`: along the gradient. Keeps nothing.
 - `momentum`: heavy ball, along a decaying sum of gradients (Polyak 1964). Keeps the sum.
@@ -20,13 +20,27 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Muon, Optimizer, RMSprop
 
 from cluster.errors import BadInput
+from model.optim import parameter_groups
 from tasks.training.settings import UNSHARDED, OptimizerName, OptimizerSettings
 
 Group = dict[str, Any]
 MEANS = ("exp_avg", "exp_avg_sq")
+
+
+def groups_of(module: nn.Module, settings: OptimizerSettings) -> list[Group]:
+    """The parameter groups of a network (`model.optim`), each with the peak rate that it has."""
+    return parameter_groups(
+        module,
+        settings.learning_rate,
+        settings.weight_decay,
+        scales=settings.scales.model_dump(),
+        base_width=settings.base_width,
+        decayed=settings.decayed,
+    )
 
 
 def make_optimizer(groups: Iterable[Group], settings: OptimizerSettings) -> Optimizer:

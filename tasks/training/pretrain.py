@@ -9,7 +9,12 @@ from cluster.stage import stage
 from cluster.store import Draft
 from tasks.tokens.mixture import Mixture
 from tasks.training.outcome import outcome
-from tasks.training.settings import ModelSettings, PretrainSettings, check_objective
+from tasks.training.settings import (
+    ModelSettings,
+    PretrainSettings,
+    check_objective,
+    check_rates,
+)
 
 log = logging.getLogger("headrace.pretrain")
 
@@ -41,6 +46,7 @@ def pretrain(
     belong together.
     """
     check_objective(model, settings)
+    check_rates(model, settings.optimizer)
     check_agreement(shards, tokenizer)
     from tasks.tokens.encoder import load
     from tasks.training import pretraining

@@ -23,7 +23,6 @@ from model.initialise import without_mup
 from model.objectives.base import Objective
 from model.objectives.modules import own_parameters, with_objective
 from model.objectives.rows import Vocabulary
-from model.optim import parameter_groups
 from tasks.tokens.chat import write_tokenizer_config
 from tasks.tokens.encoder import FILE, Encoder
 from tasks.tokens.loader import Arrangement, Loader
@@ -128,9 +127,7 @@ def program(
     """What every training process runs."""
     samples = samples_of(shards, "train", settings, config.family, vocabulary, seed, arranged)
     objective = with_objective(build(config), settings.objective, settings.z_loss)
-    optimizer = settings.optimizer
-    groups = parameter_groups(objective, optimizer.learning_rate, optimizer.weight_decay)
-    return Program(objective, samples.batch, groups)
+    return Program(objective, samples.batch)
 
 
 def arrangement_of(model: Artifact, packing: Artifact | None) -> Arrangement | None:

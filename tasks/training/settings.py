@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cluster.errors import BadInput
 from cluster.settings import Settings
-from model.config import Family
+from model.config import MATRIX_KINDS, Family, ParameterKind
 from model.objectives.catalog import OBJECTIVES, ObjectiveName, learned_by
 from model.objectives.lengths import Rates, window
 from tasks.tokens.mixture import MixtureStage, check_stages
@@ -43,7 +43,10 @@ class ModelSettings(Settings):
     mup: bool = Field(
         False,
         description="muP: what was tuned on a narrow network holds on a wide one (Yang et al. "
-        "2022). Learning rates of matrices go by 96 / width in either case",
+        "2022): start, scores, and rates of matrices and head, which go by mup_base_width / width",
+    )
+    mup_base_width: int = Field(
+        96, ge=1, description="with mup: the width of the network that was tuned"
     )
 
     @model_validator(mode="before")
@@ -72,15 +75,27 @@ class ModelSettings(Settings):
         from model.config import from_depth, resized
         from model.presets import preset
 
-        given = self.model_dump(exclude={"preset", "family", "mup"}, exclude_none=True)
+        apart = {"preset", "family", "mup", "mup_base_width"}
+        given = self.model_dump(exclude=apart, exclude_none=True)
+        scaled = {"mup_base_width": self.mup_base_width if self.mup else None}
         try:
             if self.preset:
                 shape = resized(preset(self.preset), **given)
-                return replace(shape, vocab_size=vocab_size, context=context, mup=self.mup)
+                return replace(shape, vocab_size=vocab_size, context=context, **scaled)
             sizes = {"vocab_size": vocab_size, "context": context, "depth": DIAL} | given
-            return replace(from_depth(family=self.family, **sizes), mup=self.mup)
+            return replace(from_depth(family=self.family, **sizes), **scaled)
         except ValueError as error:
             raise BadInput(str(error)) from error
+
+
+class RateScales(Settings):
+    """Learning rates of the kinds of parameters, in shares of `learning_rate`."""
+
+    matrices: float = Field(1.0, gt=0, description="matrices inside the blocks")
+    head: float = Field(1.0, gt=0, description="the LM head, or the embedding tied to it; others")
+    embeddings: float = Field(1.0, gt=0, description="embeddings of tokens")
+    positions: float = Field(1.0, gt=0, description="learned positions")
+    vectors: float = Field(1.0, gt=0, description="gains and biases")
 
 
 class OptimizerSettings(Settings):
@@ -92,8 +107,15 @@ class OptimizerSettings(Settings):
     learning_rate: float = Field(
         3e-3,
         gt=0,
-        description="peak, when pretraining that of matrices at width 96; "
-        "with inverse_sqrt it is Noam's factor, peak times the root of warmup_steps",
+        description="peak; with inverse_sqrt it is Noam's factor, peak times the root of "
+        "warmup_steps. The rate of all parameters, as far as scales and base_width say no other",
+    )
+    scales: RateScales = RateScales()
+    base_width: int | None = Field(
+        None,
+        ge=1,
+        description="rates of matrices and head are base_width / width of theirs; null is the same "
+        "at every width, or with model.mup its base width",
     )
     betas: tuple[float, float] = Field(
         (0.9, 0.98), description="decay of adam's two moments; rmsprop uses the second"
@@ -101,7 +123,11 @@ class OptimizerSettings(Settings):
     momentum: float = Field(0.95, ge=0, lt=1, description="decay of momentum's and muon's sum")
     epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(
-        0.1, ge=0, description="of matrices only; decoupled in adamw and muon"
+        0.1, ge=0, description="of the kinds in decayed; decoupled in adamw and muon"
+    )
+    decayed: tuple[ParameterKind, ...] = Field(
+        MATRIX_KINDS,
+        description="kinds of parameters, as in scales, whose weights decay",
     )
     clip: float | None = Field(1.0, gt=0, description="largest gradient norm; null does not clip")
     schedule: ScheduleName = Field("wsd", description="path of the learning rate after warm-up")
@@ -112,10 +138,29 @@ class OptimizerSettings(Settings):
     )
 
 
+def over_defaults(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """What is given, section by section, over the defaults of what is left out."""
+    inner = {
+        key: over_defaults(defaults[key], value)
+        for key, value in given.items()
+        if isinstance(value, dict) and isinstance(defaults.get(key), dict)
+    }
+    return {**defaults, **given, **inner}
+
+
 class TrainSettings(Settings):
     """What every training has in common."""
 
     optimizer: OptimizerSettings = OptimizerSettings()
+
+    @field_validator("optimizer", mode="before")
+    @classmethod
+    def _the_rest_as_this_training_has_it(cls, value: Any) -> Any:
+        """What a recipe leaves out of the optimizer is as this training's default has it."""
+        default: OptimizerSettings = cls.model_fields["optimizer"].default
+        own = default.model_dump(exclude_unset=True)
+        return over_defaults(own, value) if isinstance(value, dict) else value
+
     precision: Precision = Field(
         "fp32",
         description="bf16, fp16: such matrix products (autocast), weights stay fp32; in fp16 the "
@@ -266,6 +311,15 @@ class PretrainSettings(TrainSettings, ObjectiveSettings):
         left = self.tokens - self.context * sum(steps * samples for steps, samples in ramp)
         count = sum(steps for steps, _ in ramp) + -(-left // self.batch_tokens)
         return Steps(count, self.batch_samples, ramp)
+
+
+def check_rates(model: ModelSettings, optimizer: OptimizerSettings) -> None:
+    """Raise BadInput when muP and the optimizer say different base widths."""
+    if model.mup and optimizer.base_width not in (None, model.mup_base_width):
+        raise BadInput(
+            f"pretrain.optimizer.base_width is {optimizer.base_width} and model.mup_base_width "
+            f"{model.mup_base_width}: rates go by one of them; set the first to null"
+        )
 
 
 def check_objective(model: ModelSettings, training: ObjectiveSettings) -> None:

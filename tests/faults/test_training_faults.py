@@ -276,7 +276,7 @@ def lose_disk() -> Program:
             raise OSError("disk is gone")
         return toy.batch(first, count)
 
-    return Program(program.module, batch, program.groups)
+    return Program(program.module, batch)
 
 
 class Killed(BaseException):

@@ -28,7 +28,7 @@ def slow(pause: float, first: int, count: int) -> dict[str, np.ndarray]:
 
 def build(pause: float, dropout: float) -> Program:
     program = toy.build(dropout)
-    return Program(program.module, partial(slow, pause), program.groups)
+    return Program(program.module, partial(slow, pause))
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ BOTH = from_depth(2, vocab_size=31, context=12, width=32, heads=4, family="encod
 SHAPES = {
     "decoder": replace(SMALL, qk_norm=True, bias="qkv", attention_softcap=20.0),
     "narrow": replace(SMALL, head_dim=4, residual="parallel", activation="relu2", window=3),
-    "mup": replace(SMALL, mup=True, norm_placement="sandwich"),
+    "mup": replace(SMALL, mup_base_width=96, norm_placement="sandwich"),
     "encoder": ENCODER,
     "encoder-decoder": replace(
         BOTH, positions="learned", bias="all", activation="gelu", qk_norm=True, encoder_depth=1

@@ -23,7 +23,8 @@ Groups = Callable[[nn.Module], list[dict[str, Any]]]
 
 
 def by_kind(module: nn.Module) -> list[dict[str, Any]]:
-    return parameter_groups(module, RATE, 0.0)
+    scales: Any = {"head": 2.5, "embeddings": 15, "positions": 0.5, "vectors": 2.5}
+    return parameter_groups(module, RATE, 0.0, scales=scales, base_width=96)
 
 
 def one_rate(module: nn.Module) -> list[dict[str, Any]]:
@@ -66,7 +67,7 @@ def growth(groups: Groups, **changes: Any) -> dict[str, float]:
 
 
 def test_what_a_network_computes_stays_as_large_at_every_width_with_mup() -> None:
-    grown = growth(by_kind, mup=True)
+    grown = growth(by_kind, mup_base_width=96)
     assert grown["logits"] == pytest.approx(1, abs=0.05)
     assert grown["states"] == pytest.approx(1, abs=0.25)
     assert grown["scores"] < 1
@@ -79,9 +80,10 @@ def test_without_mup_it_grows_with_the_width() -> None:
     assert grown["states"] > 10 and grown["scores"] > 5 and grown["logits"] > 3
 
 
-LLAMA = replace(from_depth(2, vocab_size=31, context=16, width=64, heads=2), mup=True)
+LLAMA = replace(from_depth(2, vocab_size=31, context=16, width=64, heads=2), mup_base_width=96)
 T5 = replace(
-    from_depth(2, vocab_size=31, context=16, width=64, heads=2, family="encoder_decoder"), mup=True
+    from_depth(2, vocab_size=31, context=16, width=64, heads=2, family="encoder_decoder"),
+    mup_base_width=96,
 )
 
 
@@ -100,7 +102,7 @@ def test_what_is_saved_computes_the_same_without_mup(config: ModelConfig) -> Non
     expected = network(*inputs)
     without_mup(network)
     torch.testing.assert_close(network(*inputs), expected, rtol=1e-4, atol=1e-5)
-    plain = replace(config, mup=False)
+    plain = replace(config, mup_base_width=None)
     assert network.config == plain
     assert {m.config for m in network.modules() if hasattr(m, "config")} == {plain}
     assert model_type(network.config) == model_type(plain) != "headrace"
@@ -111,12 +113,12 @@ def test_a_tied_head_cannot_learn_at_another_rate_than_its_embedding() -> None:
         replace(LLAMA, tie_embeddings=True)
 
 
-def test_at_the_reference_width_nothing_changes() -> None:
+def test_at_the_base_width_nothing_changes() -> None:
     plain = from_depth(2, vocab_size=31, context=16, width=96)
     networks = []
-    for mup in (False, True):
+    for base in (None, 96):
         torch.manual_seed(0)
-        networks.append(Transformer(replace(plain, mup=mup)))
+        networks.append(Transformer(replace(plain, mup_base_width=base)))
     tokens = torch.randint(0, 31, (2, 16))
     assert torch.equal(networks[0](tokens), networks[1](tokens))
     assert networks[0].config.score_scale == networks[1].config.score_scale

@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from model.config import from_depth
+from model.config import MATRIX_KINDS, from_depth
 from model.heads import SequenceClassifier
 from model.objectives.modules import CausalLM
 from model.optim import parameter_groups
 from model.transformer import Transformer
 
 
-def groups(width=64, rate=0.01, **changes):
+def groups(width=64, how=None, **changes):
     config = replace(from_depth(2, vocab_size=31, context=16, width=width), **changes)
     module = CausalLM(Transformer(config))
-    return module, {g["name"]: g for g in parameter_groups(module, rate, 0.1)}
+    return module, {g["name"]: g for g in parameter_groups(module, 0.01, 0.1, **(how or {}))}
 
 
 def names(module, group):
@@ -37,15 +37,28 @@ def test_every_parameter_is_in_the_group_of_its_kind():
     assert sorted(members) == sorted(id(p) for p in module.parameters())
 
 
-def test_matrices_and_the_head_slow_down_with_width_and_matrices_decay():
-    (_, narrow), (_, wide) = groups(48), groups(192)
-    for name in ("matrices", "head"):
-        assert narrow[name]["lr"] == pytest.approx(4 * wide[name]["lr"])
-    assert wide["matrices"]["lr"] == pytest.approx(0.01 / 2)
-    for name in ("embeddings", "vectors"):
-        assert narrow[name]["lr"] == wide[name]["lr"]
-    decays = {name: group["weight_decay"] for name, group in wide.items()}
-    assert decays == {"matrices": 0.1, "head": 0.0, "embeddings": 0.0, "vectors": 0.0}
+def test_one_rate_is_everyones_and_all_but_gains_and_biases_decay():
+    _, found = groups(4096, heads=32, positions="learned")
+    assert {group["lr"] for group in found.values()} == {0.01}
+    decays = {name: group["weight_decay"] for name, group in found.items()}
+    assert decays == {**dict.fromkeys(MATRIX_KINDS, 0.1), "vectors": 0.0}
+
+
+@pytest.mark.parametrize("by", ["base_width", "mup_base_width"])
+def test_matrices_and_the_head_slow_down_with_the_width_where_asked(by):
+    how, changes = ({by: 96}, {}) if by == "base_width" else ({}, {by: 96})
+    for width in (48, 96, 192):
+        rates = {name: g["lr"] for name, g in groups(width, how, **changes)[1].items()}
+        slowed = pytest.approx(0.01 * 96 / width)
+        assert rates == {"matrices": slowed, "head": slowed, "embeddings": 0.01, "vectors": 0.01}
+
+
+def test_kinds_have_the_shares_of_the_rate_and_the_decay_that_they_are_given():
+    scales = {"matrices": 0.5, "head": 2.0, "embeddings": 15, "positions": 0.5, "vectors": 3}
+    how = {"scales": scales, "decayed": ("head", "vectors")}
+    _, found = groups(positions="learned", how=how)
+    assert {name: g["lr"] / 0.01 for name, g in found.items()} == pytest.approx(scales)
+    assert [name for name, g in found.items() if g["weight_decay"]] == ["head", "vectors"]
 
 
 def test_a_tied_embedding_learns_as_a_head():

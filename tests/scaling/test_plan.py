@@ -93,7 +93,7 @@ def test_unusable_grids_are_refused():
 
 def test_a_sweep_of_too_few_steps_or_sizes_is_warned_about():
     settings = SweepSettings(widths=(32, 64), tokens=(10_240, 200_000, 400_000))
-    found = warnings(plan_sweep(settings, VOCAB), VOCAB)
+    found = warnings(plan_sweep(settings, VOCAB), VOCAB, None)
     assert found[:3] == [
         "d32-t10.24k has 20 steps; below 200 it is mostly warm-up, "
         "take smaller batches or more tokens",
@@ -101,6 +101,17 @@ def test_a_sweep_of_too_few_steps_or_sizes_is_warned_about():
         "take smaller batches or more tokens",
         "2 widths; a law in both size and data needs at least 3",
     ]
+
+
+def test_a_sweep_over_widths_goes_by_width_unless_told_otherwise_which_is_warned_about():
+    tuned = SweepSettings(optimizer={"learning_rate": 0.01, "scales": {"head": 3}}).optimizer
+    assert (tuned.learning_rate, tuned.base_width, tuned.weight_decay) == (0.01, 96, 0.05)
+    assert (tuned.scales.head, tuned.scales.embeddings, tuned.decayed) == (3, 15, ("matrices",))
+    for base_width in (96, None):
+        settings = SweepSettings(optimizer={"base_width": base_width})
+        found = warnings(plan_sweep(settings, VOCAB), VOCAB, None)
+        told = [w for w in found if "widths 32 to 64 learn at one rate" in w]
+        assert bool(told) == (base_width is None)
 
 
 def test_edges_repeats_and_distant_targets_are_predicted():

@@ -29,7 +29,7 @@ def note_share(folder: Path, first: int, count: int) -> dict[str, Any]:
 
 def build(folder: Path) -> Program:
     program = toy.build()
-    return Program(program.module, partial(note_share, folder), program.groups)
+    return Program(program.module, partial(note_share, folder))
 
 
 def main(folder: Path) -> None:

@@ -23,8 +23,9 @@ from cluster.tracking import NullTracker
 from tasks.training import loss_scale
 from tasks.training.job import CHECKPOINTS, Diverged, Program, TrainJob
 from tasks.training.launch import launch, load_trained
+from tasks.training.optimizers import groups_of
 from tasks.training.schedule import factor
-from tasks.training.settings import OptimizerSettings
+from tasks.training.settings import OptimizerSettings, RateScales
 from tasks.training.spikes import batch_of, read_skipped
 from tests.training import toy
 
@@ -44,7 +45,7 @@ def bare_loop(job: TrainJob) -> tuple[list[float], nn.Module]:
     program = job.build()
     settings = job.optimizer
     how: Any = {"betas": settings.betas, "eps": settings.epsilon, "fused": True}
-    optimizer = torch.optim.AdamW(program.groups, **how)
+    optimizer = torch.optim.AdamW(groups_of(program.module, settings), **how)
     peaks = [group["lr"] for group in optimizer.param_groups]
     batches, found = job.batches, []
     for step in range(1, job.steps + 1):
@@ -191,11 +192,15 @@ def test_bf16_stays_near_fp32_and_keeps_fp32_weights(tmp_path: Path) -> None:
 
 
 def test_each_group_follows_the_schedule_from_its_own_peak(tmp_path: Path) -> None:
-    settings = OptimizerSettings(learning_rate=0.02, schedule="linear", warmup_steps=2)
+    scales = RateScales(embeddings=3, vectors=0.5)
+    settings = OptimizerSettings(
+        learning_rate=0.02, schedule="linear", warmup_steps=2, scales=scales
+    )
     job = toy.job(tmp_path, steps=4, optimizer=settings)
     losses(job)
-    expected = [0.02 * factor(step, 4, settings) for step in (1, 2, 3, 4)]
-    assert [row["lr"] for row in rows(job)] == expected
+    for name, scale in (("", 1), ("/head", 1), ("/embeddings", 3), ("/vectors", 0.5)):
+        expected = [0.02 * scale * factor(step, 4, settings) for step in (1, 2, 3, 4)]
+        assert [row[f"lr{name}"] for row in rows(job)] == pytest.approx(expected)
 
 
 def test_rows_count_steps_and_tokens(tmp_path: Path) -> None:

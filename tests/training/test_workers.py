@@ -82,7 +82,7 @@ def note_process(folder: Path, first: int, count: int) -> dict[str, Any]:
 
 def build_noted(folder: Path) -> Program:
     program = toy.build()
-    return Program(program.module, partial(note_process, folder), program.groups)
+    return Program(program.module, partial(note_process, folder))
 
 
 @pytest.mark.slow

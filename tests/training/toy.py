@@ -16,7 +16,7 @@ from model.config import from_depth
 from model.objectives.modules import with_objective
 from model.transformer import Transformer
 from tasks.training.job import Program, TrainJob
-from tasks.training.settings import OptimizerSettings
+from tasks.training.settings import OptimizerSettings, RateScales
 
 
 class Toy(nn.Module):
@@ -47,15 +47,9 @@ def build(dropout: float = 0.0, poison: int = 0, steep: int = 0, break_at: int =
     `break_at`: which fails.
     """
     module = Toy(dropout)
-    decayed = [p for p in module.parameters() if p.ndim > 1]
-    other = [p for p in module.parameters() if p.ndim == 1]
-    groups = [
-        {"params": decayed, "lr": 0.02, "weight_decay": 0.1},
-        {"params": other, "lr": 0.01, "weight_decay": 0.0},
-    ]
     calls = itertools.count(1)
     module.register_forward_hook(partial(_harm, calls, poison, steep, break_at))
-    return Program(module, batch, groups)
+    return Program(module, batch)
 
 
 def uneven_batch(first: int, count: int) -> dict[str, np.ndarray]:
@@ -68,7 +62,7 @@ def uneven_batch(first: int, count: int) -> dict[str, np.ndarray]:
 
 def uneven() -> Program:
     program = build()
-    return Program(program.module, uneven_batch, program.groups)
+    return Program(program.module, uneven_batch)
 
 
 def _harm(
@@ -97,7 +91,7 @@ def job(scratch: Path, **changes: Any) -> TrainJob:
         "steps": 12,
         "batch_samples": 8,
         "scratch": scratch,
-        "optimizer": OptimizerSettings(learning_rate=0.02, clip=1.0),
+        "optimizer": OptimizerSettings(learning_rate=0.02, scales=RateScales(vectors=0.5)),
     }
     return TrainJob(**(values | changes))
 

@@ -151,7 +151,7 @@ def _failing(rank: int, error: Exception) -> Program:
             raise error
         return toy.batch(first, count)
 
-    return Program(program.module, batch, program.groups)
+    return Program(program.module, batch)
 
 
 if __name__ == "__main__":

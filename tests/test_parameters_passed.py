@@ -1,0 +1,157 @@
+"""Every parameter with a default is passed by some call of the product itself.
+
+One that only tests pass is a feature that no user can reach. Calls are matched by the last part of
+the name that is called, so a parameter may hide behind a namesake; none that is found is a mistake.
+"""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("flows", "tasks", "model", "cluster")
+ALLOWED: dict[str, str] = {}
+"""Parameters that no call passes, and why they are there all the same."""
+BY_ATTRIBUTES = ("model_dump", "asdict", "vars", "model_fields")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Parameter(NamedTuple):
+    """A parameter with a default, of what is called by `callee`; at a position or by name only."""
+
+    callee: str
+    name: str
+    position: int | None
+    place: str
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """The source of the product, by path."""
+    paths = [p for package in PACKAGES for p in sorted((ROOT / package).rglob("*.py"))]
+    return {str(p.relative_to(ROOT)): ast.parse(p.read_text()) for p in paths}
+
+
+def parameters(path: str, tree: ast.Module) -> Iterator[Parameter]:
+    """Of public functions, methods and constructors, and the fields of data classes."""
+    for node in tree.body:
+        if isinstance(node, Function):
+            yield from _of_function(path, node, node.name)
+        if isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, Function):
+                    name = node.name if inner.name == "__init__" else inner.name
+                    static = any(_last(d) == "staticmethod" for d in inner.decorator_list)
+                    yield from _of_function(path, inner, name, skipped=0 if static else 1)
+            if _is_data(node):
+                yield from _fields(path, node)
+
+
+def _of_function(path: str, node: Function, callee: str, skipped: int = 0) -> Iterator[Parameter]:
+    if callee.startswith("_") or any(_is_command(a) for a in node.args.args):
+        return
+    plain = [*node.args.posonlyargs, *node.args.args]
+    first = len(plain) - len(node.args.defaults)
+    for index, arg in enumerate(plain[first:], first):
+        yield Parameter(callee, arg.arg, index - skipped, f"{path}: {callee}({arg.arg})")
+    for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+        if default is not None:
+            yield Parameter(callee, arg.arg, None, f"{path}: {callee}({arg.arg})")
+
+
+def _is_command(arg: ast.arg) -> bool:
+    """Whether the command line passes it."""
+    words = ast.unparse(arg.annotation) if arg.annotation else ""
+    return "typer." in words or words in ("AsJson", "Home")
+
+
+def _is_data(node: ast.ClassDef) -> bool:
+    marks = [*node.decorator_list, *node.bases]
+    return any(_last(mark) in ("dataclass", "NamedTuple") for mark in marks)
+
+
+def _fields(path: str, node: ast.ClassDef) -> Iterator[Parameter]:
+    fields = [n for n in node.body if isinstance(n, ast.AnnAssign)]
+    for index, field in enumerate(fields):
+        assert isinstance(field.target, ast.Name)
+        name = field.target.id
+        if field.value is not None and not name.startswith("_"):
+            yield Parameter(node.name, name, index, f"{path}: {node.name}({name})")
+
+
+class Passed:
+    """What the calls of the product pass: names and the number of positions, by callee."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, set[str]] = defaultdict(set)
+        self.positions: dict[str, int] = defaultdict(int)
+        self.assigned: set[str] = set()
+        self.settings = {f.target.id for t in modules().values() for f in _settings_fields(t)}
+        for tree in modules().values():
+            self._read(tree)
+
+    def has(self, parameter: Parameter) -> bool:
+        """Whether some call passes it."""
+        callee, name, position, _ = parameter
+        placed = position is not None and position < self.positions[callee]
+        return placed or name in self.names[callee] or name in self.names["replace"]
+
+    def _read(self, tree: ast.Module) -> None:
+        called = {a.asname: a.name for n in ast.walk(tree) for a in _names(n) if a.asname}
+        words = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+        words |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.keyword)}
+        for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
+            callee = _last(call.func)
+            self._note(called.get(callee, callee), call.args, call.keywords, words)
+            if call.args and (inner := _last(call.args[0])):  # partial, submit, `dag.add`
+                self._note(called.get(inner, inner), call.args[1:], call.keywords, words)
+
+    def _note(
+        self, callee: str, args: list[ast.expr], keywords: list[ast.keyword], words: set[object]
+    ) -> None:
+        for keyword in keywords:
+            if keyword.arg:
+                self.names[callee].add(keyword.arg)
+                continue
+            self.names[callee] |= {word for word in words if isinstance(word, str)}
+            if any(word in ast.unparse(keyword.value) for word in BY_ATTRIBUTES):
+                self.names[callee] |= self.settings
+        count = 99 if any(isinstance(a, ast.Starred) for a in args) else len(args)
+        self.positions[callee] = max(self.positions[callee], count)
+
+
+def _settings_fields(tree: ast.Module) -> Iterator[ast.AnnAssign]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and any("Settings" in _last(b) for b in node.bases):
+            yield from (n for n in node.body if isinstance(n, ast.AnnAssign))
+
+
+def _names(node: ast.AST) -> list[ast.alias]:
+    return node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
+
+
+def _last(node: ast.AST) -> str:
+    """The last part of a dotted name."""
+    if isinstance(node, ast.Call):
+        return _last(node.func)
+    if isinstance(node, ast.Subscript):
+        return _last(node.value)
+    return getattr(node, "attr", None) or getattr(node, "id", "")
+
+
+def unreached() -> list[str]:
+    """Parameters that no call of the product passes."""
+    passed = Passed()
+    found = (p for path, tree in modules().items() for p in parameters(path, tree))
+    return sorted({p.place for p in found if not passed.has(p)})
+
+
+def test_every_parameter_is_passed_by_some_call_of_the_product() -> None:
+    assert unreached() == sorted(ALLOWED)
+
+
+if __name__ == "__main__":
+    print("\n".join(unreached()))
