@@ -19,7 +19,6 @@ from cluster.store import Store
 def collect(
     keep: int = 1,
     dry_run: bool = False,
-    root: Path | None = None,
     spared: Collection[str] = (),
 ) -> dict[str, Any]:
     """Remove what the newest `keep` completed runs of each recipe do not need, nor a live run.
@@ -27,7 +26,7 @@ def collect(
     Artifacts of `spared` stages stay, whatever they were made from. All stay while the manifest of
     an artifact or the record of a run cannot be read (`unreadable`, with the reason of each).
     """
-    store = Store(root)
+    store = Store()
     artifacts, damaged = store.survey()
     runs, lost = survey(store.root)
     unreadable = {str(path): why for path, why in (damaged | lost).items()}

@@ -20,20 +20,18 @@ def deploy(
     *,
     entrypoint: str,
     name: str,
-    cron: str | None = None,
-    interval: float | None = None,
+    cron: str,
     parameters: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Create or replace a deployment and see to it that a worker runs it.
 
     `entrypoint` is the flow's module path (`flows.pipeline.pipeline`); its runs are processes with
-    this Python and this home, in this folder, to which paths are relative. The schedule is `cron`
-    or an `interval` in seconds.
+    this Python and this home, in this folder, to which paths are relative. The schedule is `cron`.
     Returns `deployment` (flow name/name) and `next_run` (ISO time, UTC).
     """
     up()
     _create_work_pool()
-    deployment = _deployment(flow, name, cron, interval, parameters or {})
+    deployment = _deployment(flow, name, cron, parameters or {})
     deployment.entrypoint = entrypoint
     deployment_id = str(deployment.apply(work_pool_name=WORK_POOL))
     start_worker()
@@ -43,8 +41,7 @@ def deploy(
 def _deployment(
     flow: "Flow[..., Any]",
     name: str,
-    cron: str | None,
-    interval: float | None,
+    cron: str,
     parameters: dict[str, Any],
 ) -> Any:
     from prefect.deployments.runner import EntrypointType, RunnerDeployment
@@ -53,7 +50,6 @@ def _deployment(
         flow,
         name,
         cron=cron,
-        interval=interval,
         parameters=parameters,
         work_pool_name=WORK_POOL,
         job_variables={"env": _job_variables(), "working_dir": str(Path.cwd())},

@@ -13,11 +13,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+POLL_SECONDS = 0.2
 log = logging.getLogger("headrace.lock")
 
 
 @contextlib.contextmanager
-def lock(path: Path, timeout: float = 3600.0, poll: float = 0.2) -> Iterator[None]:
+def lock(path: Path, timeout: float = 3600.0) -> Iterator[None]:
     """Hold `path` exclusively; wait up to `timeout` seconds for another holder.
 
     Raises TimeoutError naming the holder's pid and host.
@@ -31,7 +32,7 @@ def lock(path: Path, timeout: float = 3600.0, poll: float = 0.2) -> Iterator[Non
             if not told:
                 log.info("waiting for %s, which works on the same thing", _holder(path))
                 told = True
-            time.sleep(poll)
+            time.sleep(POLL_SECONDS)
         file.truncate(0)
         file.write(json.dumps(whoami()))
         file.flush()

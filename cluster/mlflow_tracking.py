@@ -100,9 +100,9 @@ def close(run_id: str, status: str) -> None:
             append(path, {"end": status})
 
 
-def drain(journals: Sequence[Path], timeout: float = DRAIN_SECONDS) -> bool:
+def drain(journals: Sequence[Path]) -> bool:
     """Wait until journals are sent; a warning when it takes too long, as the rest comes later."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + DRAIN_SECONDS
     while waiting := [p for p in journals if p.stat().st_size > sent(p).get("offset", 0)]:
         if time.monotonic() > deadline:
             log.warning("MLflow is behind on %d runs; it gets the rest later", len(waiting))

@@ -12,13 +12,12 @@ def mark_crashed(
     *,
     flow_run_id: str | None = None,
     task_run_id: str | None = None,
-    message: str = "Its process is gone.",
 ) -> list[str]:
     """Set a flow run with its unfinished task runs, or one task run, to Crashed.
 
     Returns the ids of what was changed; runs that have ended stay as they are.
     """
-    state = {"type": "CRASHED", "name": "Crashed", "message": message}
+    state = {"type": "CRASHED", "name": "Crashed", "message": "Its process is gone."}
     changed = []
     with client() as server:
         for kind, run_id in _unfinished(server, flow_run_id, task_run_id):

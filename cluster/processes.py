@@ -18,6 +18,7 @@ from cluster.locks import whoami
 from cluster.settings import Settings
 
 STOP_SECONDS = 8.0
+TAIL_LINES = 15
 
 
 class Process(Settings):
@@ -72,11 +73,11 @@ def spawn(
     )
 
 
-def stop(process: Process, patience: float = STOP_SECONDS) -> str:
-    """End a process and its group: SIGTERM, SIGKILL after `patience` seconds; what happened."""
+def stop(process: Process) -> str:
+    """End a process and its group: SIGTERM, SIGKILL after some seconds; what happened."""
     if not process.alive:
         return "was not running"
-    ways = ((signal.SIGTERM, "stopped", patience), (signal.SIGKILL, "killed", 2.0))
+    ways = ((signal.SIGTERM, "stopped", STOP_SECONDS), (signal.SIGKILL, "killed", 2.0))
     for number, how, seconds in ways:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -143,10 +144,10 @@ def temporary_folder() -> Path:
     return folder
 
 
-def tail(log: str, lines: int = 15) -> str:
+def tail(log: str) -> str:
     """The last lines of a log file."""
     try:
         text = Path(log).read_text(errors="replace")
     except OSError:
         return "(no log)"
-    return "\n".join(text.splitlines()[-lines:])
+    return "\n".join(text.splitlines()[-TAIL_LINES:])

@@ -11,7 +11,7 @@ PATIENCE = 60.0
 IDLE = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 
 
-def end_tasks(patience: float = PATIENCE) -> bool:
+def end_tasks() -> bool:
     """Send SIGTERM to the local workers that carry out a task of this process, and wait for them:
     a training leaves a checkpoint first. Whether all ended in time.
     """
@@ -19,7 +19,7 @@ def end_tasks(patience: float = PATIENCE) -> bool:
     for pid in busy:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + PATIENCE
     while any(_works(pid) for pid in busy):
         if time.monotonic() > deadline:
             return False

@@ -14,7 +14,7 @@ from cluster.runs import RunRecord
 PATIENCE = 120.0  # seconds for checkpoints and records; a training saves within one step
 
 
-def stop_run(root: Path, name: str, patience: float = PATIENCE) -> tuple[RunRecord, str]:
+def stop_run(root: Path, name: str) -> tuple[RunRecord, str]:
     """End the run of this name; its record then, and what was done: `stopped`, `killed` if it did
     not end by itself in time, `gone` if its process was no more, `ended` if it had ended before.
 
@@ -31,15 +31,15 @@ def stop_run(root: Path, name: str, patience: float = PATIENCE) -> tuple[RunReco
         )
     done = "gone"
     if record.alive:
-        done = _end(record, patience)
+        done = _end(record)
     return _settled(root, record), done
 
 
-def _end(record: RunRecord, patience: float) -> str:
+def _end(record: RunRecord) -> str:
     """SIGTERM, on which the process puts everything in order; SIGKILL if it does not end by it."""
     pid = int(record.process["pid"])
     for number, said, seconds in (
-        (signal.SIGTERM, "stopped", patience),
+        (signal.SIGTERM, "stopped", PATIENCE),
         (signal.SIGKILL, "killed", 5.0),
     ):
         with contextlib.suppress(ProcessLookupError):

@@ -63,9 +63,9 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
     return Services(prefect, _given_mlflow() or mlflow.url)
 
 
-def wait(name: str, timeout: float = START_SECONDS) -> None:
+def wait(name: str) -> None:
     """Wait until a service that was started answers. Raises ServiceFailed with its log's end."""
-    process, deadline = _read()[name], time.monotonic() + timeout
+    process, deadline = _read()[name], time.monotonic() + START_SECONDS
     while not answers(f"{process.url}{HEALTH[name]}"):
         if not process.alive or time.monotonic() > deadline:
             what = "did not answer in time" if process.alive else "ended at its start"
@@ -182,10 +182,10 @@ def _spawn_worker() -> Process:
     return spawn("worker", [*command, "--type", "process", "--name", "headrace"], {})
 
 
-def answers(url: str, timeout: float = 0.5) -> bool:
+def answers(url: str) -> bool:
     """Whether an HTTP GET of this URL succeeds."""
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as reply:  # noqa: S310
+        with urllib.request.urlopen(url, timeout=0.5) as reply:  # noqa: S310
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError, ValueError):
         return False

@@ -15,7 +15,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -266,10 +266,10 @@ def _durable(path: Path) -> FileRecord:
     return record(path)
 
 
-def library_versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
+def library_versions() -> dict[str, str]:
     """Installed versions of the libraries that shape results."""
     found = {}
-    for name in names:
+    for name in LIBRARIES:
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
     return found

@@ -48,7 +48,7 @@ def describe_model(name: str, config: ModelConfig) -> dict[str, Any]:
         "active_params": active_parameter_count(config),
         "approximate_params": approximate_parameter_count(config),
         "flops_per_token": flops_per_token(config, config.context),
-        "training_bytes": asdict(training_bytes(config)),
+        "training_bytes": training_bytes(config),
         "context": config.context,
         "parts": [_describe_part(part) for part in parts(config)],
         "shape": asdict(config),
@@ -73,7 +73,7 @@ def print_model(out: Output, about: dict[str, Any]) -> None:
         out.say(f"{about['active_params']:,} parameters are active for a token")
     if any(not part["counted"] for part in about["parts"]):
         out.say("a part in brackets is not in the total: encoders are published without their head")
-    memory = {name: human(size, "B") for name, size in about["training_bytes"].items() if size}
+    memory = {name: human(size, "B") for name, size in about["training_bytes"].items()}
     out.say(
         "training in fp32 with Adam on one device: "
         + ", ".join(f"{name} {size}" for name, size in memory.items())

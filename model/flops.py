@@ -3,7 +3,6 @@
 Sums over `model.parts`.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from model.config import ModelConfig
@@ -69,45 +68,12 @@ def flops_per_token(
     return sum(part.flops for part in counted)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingBytes:
-    """Memory of one device while training, in bytes."""
-
-    weights: int
-    gradients: int
-    optimizer: int
-    activations: int
-
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return self.weights + self.gradients + self.optimizer + self.activations
-
-
-def training_bytes(
-    config: ModelConfig,
-    *,
-    zero_stage: int = 0,
-    workers: int = 1,
-    precision: Precision = "fp32",
-    tokens: int = 0,
-) -> TrainingBytes:
-    """Bytes per device with Adam under ZeRO (Rajbhandari et al. 2020, section 3.1 and figure 1).
-
-    fp32 keeps weights and gradients in 4 bytes and two moments in 8; 16-bit training keeps 2 + 2
-    and, in the optimizer, an fp32 copy of the weights with both moments: 12. Stage 1 splits the
-    optimizer over the workers, 2 the gradients too, 3 the weights too. `tokens` is the size of a
-    device's micro-batch; its activations are an estimate, see `activation_bytes`.
+def training_bytes(config: ModelConfig) -> dict[str, int]:
+    """Bytes that fp32 training with Adam takes on one device, beside the activations of its batch:
+    of each parameter 4 for the weight, 4 for the gradient, 8 for the two moments.
     """
     count = trained_parameter_count(config)
-    size, optimizer = (4, 8) if precision == "fp32" else (2, 12)
-    share = [workers if zero_stage >= stage else 1 for stage in (1, 2, 3)]
-    return TrainingBytes(
-        optimizer=_ceil_div(count * optimizer, share[0]),
-        gradients=_ceil_div(count * size, share[1]),
-        weights=_ceil_div(count * size, share[2]),
-        activations=activation_bytes(config, tokens, precision),
-    )
+    return {"weights": 4 * count, "gradients": 4 * count, "optimizer": 8 * count}
 
 
 def activation_bytes(
@@ -122,7 +88,3 @@ def activation_bytes(
     """
     layers = sum(part.layers * part.kept // (team if part.divided else 1) for part in parts(config))
     return tokens * (layers + 3 * config.width) * (4 if precision == "fp32" else 2)
-
-
-def _ceil_div(a: int, b: int) -> int:
-    return -(-a // b)

@@ -124,15 +124,6 @@ def read_config(folder: Path | str) -> dict[str, Any]:
     return found
 
 
-def architecture(config: ModelConfig) -> str:
-    """The Transformers class with this shape; `ValueError` names the field that leaves none."""
-    obstacle = hub_config.obstacle(config)
-    if obstacle:
-        raise ValueError(f"transformers has no counterpart of this model: {obstacle}")
-    name: str = hub_config.describe(config, hub_config.model_type(config))["architectures"][0]
-    return name
-
-
 def _read_weights(folder: Path, wanted: set[str], twins: dict[str, str]) -> dict[str, Tensor]:
     """The tensors of every weights file, under the names that are wanted."""
     found: dict[str, Tensor] = {}

@@ -32,7 +32,7 @@ def parameter_groups(
     learning_rate: float,
     weight_decay: float,
     *,
-    scales: Mapping[ParameterKind, float] | None = None,
+    scales: Mapping[str, float] | None = None,
     base_width: int | None = None,
     decayed: Collection[ParameterKind] = MATRIX_KINDS,
 ) -> list[Group]:

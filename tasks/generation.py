@@ -44,6 +44,14 @@ class GenerationSettings(Settings):
     stop: list[str] = Field([], description="texts before which the answer ends")
     seed: int = Field(0, ge=0, description="of sampling")
     chat: bool = Field(False, description="put the prompt as a user's turn to a tuned model")
+    top_logprobs: int = Field(
+        0, ge=0, description="likeliest tokens of each step that are told too; none by beam search"
+    )
+    compile: bool = Field(
+        False,
+        description="fuse a step of decoding (torch.compile): half a minute more at first, less "
+        "for each token; for long texts, and none of beam search",
+    )
 
 
 def generate_text(
@@ -55,11 +63,14 @@ def generate_text(
 ) -> dict[str, Any]:
     """What the model of a folder writes after `shots` (examples) and `prompt`.
 
-    `text`; `tokens`, the ids of it; `logprobs`, of each token in nats; `ended`, `stop` or `length`.
+    `text`; `tokens`, the ids of it; `logprobs`, of each token in nats; `top_logprobs`, [id, nats]
+    of the likeliest in place of each, where asked for; `ended`, `stop` or `length`.
     Ends at the end of document, which is not among the tokens. `on_text` is given the text piece
     by piece as it comes. Raises BadInput for a folder that is not a model, naming what is missing,
     and for settings the model's context has no room for.
     """
+    if settings.decoding == "beam" and (settings.compile or settings.top_logprobs):
+        raise BadInput("compile and top_logprobs are of greedy, sample and mbr, not of beam search")
     network, encoder = load_model(model_path)
     start = start_ids(model_path, network, encoder)
     if shots and not settings.chat:
@@ -76,10 +87,12 @@ def generate_text(
         raise BadInput(str(error)) from error
     if on_text is not None:
         on_text(text.finish())
+    kept = tokens[: len(text.ids)]
     return {
         "text": text.text,
         "tokens": text.ids,
-        "logprobs": [token.log_prob for token in tokens[: len(text.ids)]],
+        "logprobs": [token.log_prob for token in kept],
+        **({"top_logprobs": [t.likeliest for t in kept]} if settings.top_logprobs else {}),
         "ended": "stop" if text.stopped or len(tokens) < settings.max_tokens else "length",
     }
 
@@ -154,19 +167,26 @@ def write(
     elif settings.decoding == "mbr" and not sampling.greedy:
         yield from _minimum_risk(network, encoder, prompt, settings, start_ids)
     else:
-        seeds = [settings.seed]
-        for (token,) in stream(
-            network, [prompt], ending, sampling, seeds=seeds, start_ids=start_ids
-        ):
+        steps = stream(
+            network,
+            [prompt],
+            ending,
+            sampling,
+            seeds=[settings.seed],
+            likeliest=settings.top_logprobs,
+            start_ids=start_ids,
+            compiled=settings.compile,
+        )
+        for (token,) in steps:
             if token is not None:
                 yield token
 
 
-def most_typical(texts: Sequence[str], utility: Callable[[str, str], float] | None = None) -> int:
+def most_typical(texts: Sequence[str]) -> int:
     """The text with the largest mean utility (chrF), all others being references."""
     from model.generation import minimum_bayes_risk
 
-    return minimum_bayes_risk(texts, utility or _chrf())
+    return minimum_bayes_risk(texts, _chrf())
 
 
 def _chrf() -> Callable[[str, str], float]:
@@ -213,7 +233,9 @@ def _minimum_risk(
         _sampling(settings),
         samples=settings.samples,
         seeds=range(settings.seed, settings.seed + settings.samples),
+        likeliest=settings.top_logprobs,
         start_ids=start_ids,
+        compiled=settings.compile,
     )
     texts = []
     for one in drawn:

@@ -62,6 +62,9 @@ def judge(
         Literal["allowed", "published"],
         typer.Option(help="of stored replies; published: off the scale too, 0 where unreadable"),
     ] = "allowed",
+    questions: Annotated[
+        int, typer.Option(min=1, help="of qag and summary: questions on each text")
+    ] = 3,
     samples: Annotated[int, typer.Option(min=1, help="replies where p is unknown")] = 1,
     concurrency: Annotated[int, typer.Option(min=1, help="requests at a time, at most")] = 16,
     deadline: Annotated[float, typer.Option(min=0.1, help="seconds for one request")] = 120.0,
@@ -93,6 +96,7 @@ def judge(
             scale=None if scale is None else parse_scale(scale),
             explain=explain,
             reading=reading,
+            questions=questions,
             variant=variant,
             rubric=rubric,
             encoder=encoder,

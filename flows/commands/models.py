@@ -36,7 +36,13 @@ def generate(
     logprobs: Annotated[
         bool, typer.Option("--logprobs", help="each token's log-probability, in nats")
     ] = False,
+    top_logprobs: Annotated[
+        int, typer.Option(min=0, help="each step's likeliest tokens too, in --json")
+    ] = 0,
     chat: Annotated[bool, typer.Option("--chat", help="wrap the prompt as a user's turn")] = False,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="for long texts: slow to start, faster from then on")
+    ] = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -59,6 +65,8 @@ def generate(
             stop=stop or [],
             seed=seed,
             chat=chat,
+            top_logprobs=top_logprobs,
+            compile=compiled,
         )
         folder = Path(model) if Path(model).is_dir() else Store().get(model).path
         examples = read_shots(shots) if shots else []

@@ -163,9 +163,3 @@ def read_table(artifact: Artifact, columns: list[str] | None = None) -> pa.Table
     schema = pa.schema([TEXT_SCHEMA.field(n) for n in names])
     batches = [b.select(names) for b in read_batches(artifact, columns)]
     return pa.Table.from_batches([b.cast(schema) for b in batches], schema)
-
-
-def read_texts(artifact: Artifact) -> Iterator[str]:
-    """The texts alone, in row order."""
-    for batch in read_batches(artifact, ["text"]):
-        yield from batch.column("text").to_pylist()

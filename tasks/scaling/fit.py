@@ -35,7 +35,6 @@ def fit_file(
     delta: float | None = None,
     bootstrap: int = 0,
     predict: Sequence[float] | None = None,
-    seed: int = 0,
 ) -> Report:
     """Fit the runs of a CSV file, or of an MLflow experiment given as `mlflow:NAME`; see
     `fit_columns`. Raises BadInput for unusable runs.
@@ -43,7 +42,7 @@ def fit_file(
     _check_form(form)
     named = str(path).removeprefix("mlflow:")
     columns = read(Path(path), form) if named == str(path) else from_mlflow(named, form)
-    return fit_columns(columns, form, loss, delta, bootstrap, predict, seed)
+    return fit_columns(columns, form, loss, delta, bootstrap, predict)
 
 
 def fit_columns(
@@ -53,7 +52,6 @@ def fit_columns(
     delta: float | None = None,
     bootstrap: int = 0,
     predict: Sequence[float] | None = None,
-    seed: int = 0,
 ) -> Report:
     """Fit runs given as columns [N]; the report has the keys of the command contract.
 
@@ -67,20 +65,20 @@ def fit_columns(
     _check_form(form)
     _check_loss(loss, delta)
     if form == "isoflop":
-        report = _fit_isoflop(columns, bootstrap, predict, seed)
+        report = _fit_isoflop(columns, bootstrap, predict)
     else:
         from tasks.scaling import prediction
 
         at = point(form, predict)
         drawn = bootstrap or (PREDICTION_REPLICAS if at else 0)
-        fitted = fit_law(columns, form, loss, delta, drawn, seed)
+        fitted = fit_law(columns, form, loss, delta, drawn)
         report = describe(fitted, errors=bootstrap > 0)
         if form == "kaplan":
             report["separate"] = separate(columns)
         if form != "power":
             report |= _suspects(fitted)
         if at:
-            report["prediction"] = prediction.predict(fitted, at, seed=seed)
+            report["prediction"] = prediction.predict(fitted, at)
     unusual = loss not in (None, "huber") or delta not in (None, DEFAULT_DELTA)
     if form in ("isoflop", "power") and unusual:
         ignored = f"{form} is fitted by least squares; loss and delta do not apply to it"
@@ -108,7 +106,6 @@ def fit_law(
     loss: str | None = None,
     delta: float | None = None,
     replicas: int = 0,
-    seed: int = 0,
 ) -> Fitted:
     """Fit one law by two optimisers, with bootstrap and profile; see `fit_columns`."""
     problem = problem_of(columns, form, loss, delta)
@@ -121,7 +118,7 @@ def fit_law(
     theta_P, doubts = _compare(
         problem, robust.best_of_starts(problem), robust.second_opinion(problem)
     )
-    cloud_SP = robust.bootstrap(problem, theta_P, replicas, seed)
+    cloud_SP = robust.bootstrap(problem, theta_P, replicas)
     floor = _floor_band(problem, theta_P, cloud_SP)
     doubts += _doubts(problem, theta_P, floor)
     drawn = cloud_SP if len(cloud_SP) else theta_P[None]
@@ -292,9 +289,7 @@ def point(form: str, at: Sequence[float] | None) -> Columns | None:
     return {name: np.array([float(value)]) for name, value in zip(names, at, strict=True)}
 
 
-def _fit_isoflop(
-    columns: Columns, replicas: int, predict: Sequence[float] | None, seed: int
-) -> Report:
+def _fit_isoflop(columns: Columns, replicas: int, predict: Sequence[float] | None) -> Report:
     if predict is not None:
         raise BadInput("--predict needs a law of the loss; isoflop has none, take chinchilla")
     rows = isoflop.optima(columns)
@@ -310,15 +305,15 @@ def _fit_isoflop(
         "optima": rows,
         "a": a,
         "b": b,
-        "std_err": _isoflop_spread(columns, replicas, seed) if replicas else None,
+        "std_err": _isoflop_spread(columns, replicas) if replicas else None,
         "identifiable": len(interior) >= 3,
         "note": isoflop.BIAS,
         "warnings": warnings,
     }
 
 
-def _isoflop_spread(columns: Columns, replicas: int, seed: int) -> dict[str, float] | None:
-    generator, found = np.random.default_rng(seed), []
+def _isoflop_spread(columns: Columns, replicas: int) -> dict[str, float] | None:
+    generator, found = np.random.default_rng(0), []
     runs = len(columns["loss"])
     for _ in range(replicas):
         drawn = generator.integers(runs, size=runs)

@@ -18,13 +18,13 @@ CURVE_POINTS = 40
 
 
 def predict(
-    fitted: Fitted, at: Columns, noise: float = 0.0, drift: float = 0.0, seed: int = 0
+    fitted: Fitted, at: Columns, noise: float = 0.0, drift: float = 0.0
 ) -> dict[str, float]:
     """The `loss` of one run, the 90 % band `low` to `high`, and the `law_error` that is in it."""
     problem, law = fitted.problem, fitted.problem.law
     log_S = law.evaluate(fitted.cloud_SP, at)[0][:, 0]
     central = float(law.evaluate(fitted.theta_P[None], at)[0][0, 0])
-    generator, runs = np.random.default_rng(seed), problem.runs
+    generator, runs = np.random.default_rng(0), problem.runs
     inflate = np.sqrt(runs / max(runs - law.parameters, 1))
     error_S = generator.choice(problem.log_residuals(fitted.theta_P), size=len(log_S)) * inflate
     beyond = law_error(fitted, at, drift)
@@ -92,8 +92,8 @@ def frontier(fitted: Fitted, flops_M: np.ndarray, per_parameter: float) -> list[
     return found
 
 
-def next_runs(fitted: Fitted, at: Columns, most: int = 5) -> list[dict[str, float]]:
-    """The runs that would shrink the variance of the prediction at a target most per FLOP.
+def next_runs(fitted: Fitted, at: Columns) -> list[dict[str, float]]:
+    """The five runs that would shrink the variance of the prediction at a target most per FLOP.
 
     Each candidate, sizes and lengths about those of the runs and up to a fourth of the target's
     compute, is weighed by linear propagation: with the replicas' covariance S of the predictions
@@ -128,7 +128,7 @@ def next_runs(fitted: Fitted, at: Columns, most: int = 5) -> list[dict[str, floa
             "shrinks": float(shrinks_N[i]),
             "per_flop": float(worth_N[i] / worth_N.max()),
         }
-        for i in np.argsort(-worth_N)[:most]
+        for i in np.argsort(-worth_N)[:5]
     ]
 
 

@@ -134,14 +134,14 @@ def huber(residual: np.ndarray, delta: float) -> np.ndarray:
     return np.where(size <= delta, residual**2 / 2, delta * (size - delta / 2))
 
 
-def bootstrap(problem: Problem, theta_P: np.ndarray, replicas: int, seed: int) -> np.ndarray:
+def bootstrap(problem: Problem, theta_P: np.ndarray, replicas: int) -> np.ndarray:
     """Fits [S, P] to resamples of the runs, the better of two: one started from `theta_P`, one from
     the law's own best start, since a fit whose E has gone to 0 has no slope to leave it again.
 
     Resamples with fewer distinct runs than parameters cannot be fitted and are left out.
     """
     runs, parameters = problem.runs, problem.law.parameters
-    draws = np.random.default_rng(seed).multinomial(runs, np.full(runs, 1 / runs), size=replicas)
+    draws = np.random.default_rng(0).multinomial(runs, np.full(runs, 1 / runs), size=replicas)
     draws = draws[(draws > 0).sum(axis=1) >= parameters]
     if not len(draws):
         return np.empty((0, parameters))

@@ -2,8 +2,8 @@
 
     check_memory(config, settings, placement)
 
-The figures are of DeepSpeed as it is set up here, where weights are fp32 in every precision; the
-ZeRO paper's own are in `model.flops`. `benchmarks/training_memory.py` measures how close they are.
+The figures are of DeepSpeed as it is set up here, where weights are fp32 in every precision.
+`benchmarks/training_memory.py` measures how close they are.
 """
 
 from dataclasses import asdict, dataclass

@@ -75,15 +75,16 @@ class ModelSettings(Settings):
         from model.config import from_depth, resized
         from model.presets import preset
 
-        apart = {"preset", "family", "mup", "mup_base_width"}
-        given = self.model_dump(exclude=apart, exclude_none=True)
-        scaled = {"mup_base_width": self.mup_base_width if self.mup else None}
+        given = self.model_dump(
+            exclude={"preset", "family", "mup", "mup_base_width"}, exclude_none=True
+        )
+        base = self.mup_base_width if self.mup else None
         try:
             if self.preset:
                 shape = resized(preset(self.preset), **given)
-                return replace(shape, vocab_size=vocab_size, context=context, **scaled)
+                return replace(shape, vocab_size=vocab_size, context=context, mup_base_width=base)
             sizes = {"vocab_size": vocab_size, "context": context, "depth": DIAL} | given
-            return replace(from_depth(family=self.family, **sizes), **scaled)
+            return replace(from_depth(family=self.family, **sizes), mup_base_width=base)
         except ValueError as error:
             raise BadInput(str(error)) from error
 

@@ -133,9 +133,9 @@ def last_row(path: Path) -> Row | None:
     return rows[-1] if rows else None
 
 
-def thin(rows: list[Row], keys: tuple[str, ...], most: int = 200) -> list[Row]:
-    """At most `most` rows, evenly spread, first and last included, with some of their figures."""
-    count = min(most, len(rows))
+def thin(rows: list[Row], keys: tuple[str, ...]) -> list[Row]:
+    """At most 200 rows, evenly spread, first and last included, with some of their figures."""
+    count = min(200, len(rows))
     chosen = [rows[round(i * (len(rows) - 1) / max(1, count - 1))] for i in range(count)]
     return [{key: row[key] for key in keys} for row in chosen]
 

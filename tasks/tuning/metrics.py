@@ -23,8 +23,9 @@ def macro_f1(gold: Sequence[int], predicted: Sequence[int]) -> float:
     return sum(2 * right[c] / (of_gold[c] + of_predicted[c]) for c in classes) / len(classes)
 
 
-def wilson_interval(right: int, rows: int, z: float = 1.96) -> tuple[float, float]:
-    """Interval of a share from counts, 95 % at z = 1.96 (Wilson 1927)."""
+def wilson_interval(right: int, rows: int) -> tuple[float, float]:
+    """The 95 % interval of a share, from counts (Wilson 1927)."""
+    z = 1.96
     share, weight = right / rows, z * z / rows
     middle = (share + weight / 2) / (1 + weight)
     half = z * math.sqrt(share * (1 - share) / rows + weight / (4 * rows)) / (1 + weight)

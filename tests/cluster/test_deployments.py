@@ -41,8 +41,13 @@ def wait_for(path: Path, seconds: float = 120.0) -> str:
 def test_a_scheduled_run_is_carried_out_by_the_worker(toy: ModuleType, shared_home: Path) -> None:
     entrypoint = "toy_flow.scheduled_flow"
     marked = {"mark": "scheduled-mark"}
+    every_8_seconds = "* * * * * */8"
     soon = deploy(
-        toy.scheduled_flow, entrypoint=entrypoint, name="toy", interval=8, parameters=marked
+        toy.scheduled_flow,
+        entrypoint=entrypoint,
+        name="toy",
+        cron=every_8_seconds,
+        parameters=marked,
     )
     assert soon["deployment"] == "toy-scheduled/toy"
     assert wait_for(shared_home / "scheduled-mark") == f"{sys.executable} in {Path.cwd()}"

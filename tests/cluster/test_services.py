@@ -122,12 +122,15 @@ def test_a_server_that_fails_shows_its_log(
     assert str(fresh_home / "logs" / "prefect.log") in str(failure.value)
 
 
-def test_stop_kills_a_group_that_ignores_sigterm(fresh_home: Path) -> None:
+def test_stop_kills_a_group_that_ignores_sigterm(
+    fresh_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "STOP_SECONDS", 0.3)
     script = "trap '' TERM; sleep 100 & echo ready; while true; do sleep 0.1; done"
     process = spawn("stubborn", ["sh", "-c", script], {})
     while "ready" not in Path(process.log).read_text():
         time.sleep(0.02)
-    assert stop(process, patience=0.3) == "killed"
+    assert stop(process) == "killed"
     assert not processes.group_alive(process.pid)
     assert stop(process) == "was not running"
 

@@ -263,7 +263,9 @@ def test_killed_at_every_sync_and_rename_the_artifact_is_complete_or_absent(tmp_
     assert seen == {0, 1}
 
 
-def test_a_rebuild_killed_at_any_point_leaves_the_old_the_new_or_none(tmp_path: Path) -> None:
+def test_a_rebuild_killed_at_any_point_leaves_the_old_the_new_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same sweep where an artifact is replaced: every removal of a file counts as well."""
     seen = set()
     for store, left in _killed_writers(tmp_path, "force"):
@@ -271,6 +273,7 @@ def test_a_rebuild_killed_at_any_point_leaves_the_old_the_new_or_none(tmp_path: 
         made = build(pour, store, settings=Nothing())
         assert faults(made) == [] and set(made.manifest.files) == {"a.txt", "b.txt"}
         assert store.artifacts() == [made]
-        assert str(made.path) in collect(root=store.root)["removed"]
+        monkeypatch.setenv("HEADRACE_HOME", str(store.root))
+        assert str(made.path) in collect()["removed"]
         assert not list(store.root.glob("artifacts/*/*"))
     assert seen == {0, 1}

@@ -260,7 +260,8 @@ def test_mlflow_answering_errors_costs_training_no_time_and_no_figure(
     assert max(walls) < mlflow_outage.RETRY_SECONDS
     assert history(sender, tracker.run_id) == []
     away.unlink()
-    assert mlflow_tracking.drain([tracker.path], timeout=120)
+    monkeypatch.setattr(mlflow_tracking, "DRAIN_SECONDS", 120)
+    assert mlflow_tracking.drain([tracker.path])
     for key in ("loss", "lr", "grad_norm", "seconds"):
         assert [step for step, _ in history(sender, tracker.run_id, key)] == [*range(1, steps + 1)]
 
@@ -318,11 +319,12 @@ def test_only_training_stages_of_a_tracked_pipeline_are_tracked(fresh_home: Path
 
 
 def test_a_slow_store_is_waited_for_and_then_left_behind(
-    fresh_home: Path, caplog: pytest.LogCaptureFixture
+    fresh_home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(mlflow_tracking, "DRAIN_SECONDS", 0.0)
     tracker = JournalTracker("slow", {"name": "slow"})
-    assert not mlflow_tracking.drain([tracker.path], timeout=0.0)
+    assert not mlflow_tracking.drain([tracker.path])
     assert "MLflow is behind on 1 runs" in caplog.text
     sent = {"offset": tracker.path.stat().st_size}
     tracker.path.with_suffix(".sent").write_text(json.dumps(sent))
-    assert mlflow_tracking.drain([tracker.path], timeout=0.0)
+    assert mlflow_tracking.drain([tracker.path])

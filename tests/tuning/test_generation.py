@@ -1,5 +1,6 @@
 """Text from a model folder: every decoding, the same each time; folders that are not models."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from model.generation.reader import Reader
 from tasks.generation import GenerationSettings, generate_text, load_model, most_typical
 from tasks.tokens.encoder import Encoder
 
@@ -51,6 +53,34 @@ def test_text_comes_in_pieces_and_every_token_has_a_log_probability(base: Artifa
     assert len(pieces) > 2
     assert len(found["logprobs"]) == len(found["tokens"])
     assert all(log_prob < 0 for log_prob in found["logprobs"])
+
+
+@pytest.mark.parametrize("decoding", ["greedy", "mbr"])
+def test_the_likeliest_tokens_of_each_step_are_told_where_asked_for(
+    base: Artifact, decoding: str
+) -> None:
+    found = made(base, decoding=decoding, samples=2, top_logprobs=2)
+    assert [len(step) for step in found["top_logprobs"]] == [2] * len(found["tokens"])
+    if decoding == "greedy":
+        best = [list(step[0]) for step in found["top_logprobs"]]
+        assert best == [list(p) for p in zip(found["tokens"], found["logprobs"], strict=True)]
+    with pytest.raises(BadInput, match="top_logprobs are of greedy, sample and mbr"):
+        made(base, decoding="beam", top_logprobs=2)
+
+
+def test_decoding_is_compiled_where_asked_for(
+    base: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def noted(network: Any, prompts: Any, room: int, start_ids: Any, compiled: bool) -> Reader:
+        asked.append(compiled)
+        return Reader(network, prompts, room, start_ids)
+
+    monkeypatch.setattr(import_module("model.generation.stream"), "Reader", noted)
+    for decoding in ("greedy", "sample", "mbr"):
+        made(base, decoding=decoding, samples=2, compile=True)
+    assert asked == [True] * 3
 
 
 def test_examples_come_before_the_prompt(base: Artifact) -> None:

@@ -17,25 +17,22 @@ LEVEL = 0.95
 Interval = tuple[float, float]
 
 
-def mean_interval(
-    values: Sequence[float], groups: Sequence[Hashable] | None = None, seed: int = 0
-) -> Interval:
+def mean_interval(values: Sequence[float], groups: Sequence[Hashable] | None = None) -> Interval:
     """The 95 % percentile bootstrap interval of the mean."""
     data = np.asarray(values, dtype=np.float64)
-    return interval([data[rows].mean() for rows in resamples(len(data), groups, seed)])
+    return interval([data[rows].mean() for rows in resamples(len(data), groups)])
 
 
 def statistic_interval(
     statistic: Callable[[np.ndarray], float],
     data: np.ndarray,
     groups: Sequence[Hashable] | None = None,
-    seed: int = 0,
     count: int = RESAMPLES,
 ) -> Interval:
     """The 95 % percentile bootstrap interval of a statistic of `data`'s rows; resamples for which
     it is undefined (nan) are left out.
     """
-    drawn = (statistic(data[rows]) for rows in resamples(len(data), groups, seed, count))
+    drawn = (statistic(data[rows]) for rows in resamples(len(data), groups, count=count))
     return interval([value for value in drawn if not np.isnan(value)])
 
 

@@ -37,7 +37,7 @@ def parses(code: str) -> str | None:
     return None
 
 
-def run_code(code: str, tests: str, seconds: float = SECONDS) -> str | None:
+def run_code(code: str, tests: str) -> str | None:
     """None where `code` parses and `tests` behind it run to their end, else what went wrong.
 
     That they did is told by a word drawn for this run and written behind them: code that ends the
@@ -61,9 +61,9 @@ def run_code(code: str, tests: str, seconds: float = SECONDS) -> str | None:
                 start_new_session=True,
             )
             try:
-                status = process.wait(seconds)
+                status = process.wait(SECONDS)
             except subprocess.TimeoutExpired:
-                return f"still running after {seconds:g} s"
+                return f"still running after {SECONDS:g} s"
             finally:
                 _end(process)
         if status == 0 and out.read_text(errors="replace").endswith(f"\n{word}\n"):

@@ -40,8 +40,9 @@ class Assignment:
 
     `criterion`: a shipped name, a criterion in words, or a YAML file; `steps`: a file, one step a
     line; `scale`: the criterion's own, or 1-5, where it is None; `explain`: ask for a sentence
-    behind the rating; `reading`: of stored replies; `rubric`: Prometheus's, as JSON; `variant`:
-    SelfCheck's; `encoder` and `layer`: the model folder for its BERTScore or NLI.
+    behind the rating; `reading`: of stored replies; `questions`: QAG's on each text; `rubric`:
+    Prometheus's, as JSON; `variant`: SelfCheck's; `encoder` and `layer`: the model folder for its
+    BERTScore or NLI.
     """
 
     metric: str

@@ -20,7 +20,7 @@ PROMPT_TOKENS = 160
 
 
 class LocalJudge:
-    """A network and its encoder. Prompts are shortened to `limit` tokens or the context."""
+    """A network and its encoder. Prompts are shortened to 160 tokens or the context."""
 
     writes = False
     name = "in-process model"
@@ -29,10 +29,9 @@ class LocalJudge:
         self,
         network: "Network",
         encoder: "Encoder",
-        limit: int = PROMPT_TOKENS,
         start_ids: Sequence[int] = (),
     ) -> None:
-        self._network, self._encoder, self._limit = network, encoder, limit
+        self._network, self._encoder = network, encoder
         self._start_ids = start_ids
         self._known: dict[tuple[tuple[int, ...], tuple[str, ...]], Distribution] = {}
         self.calls, self.shortened = 0, 0
@@ -77,7 +76,7 @@ class LocalJudge:
         """
         encode = self._encoder.encode
         context = self._network.config.context - answer_tokens
-        limit = min(self._limit, context)
+        limit = min(PROMPT_TOKENS, context)
         form = encode("\n" + question.form.split("\n")[-1])
         labels = [encode(f"\n{label}: ") for label, _ in question.material]
         texts = [encode(text) for _, text in question.material]

@@ -111,24 +111,18 @@ def support(verdict: Verdict) -> float | None:
     return None if verdict.reason in NO_REPLY else NEITHER
 
 
-def read_support(reply: str) -> float:
-    """The same of a reply's text: its first word, whole."""
-    first = re.match(r"\W*(yes|no)\b", reply, re.IGNORECASE)
-    return NEITHER if first is None else float(first[1].lower() == "no")
-
-
-def ngram_scores(row: Row, n: int = 1, most: bool = False) -> list[float | None]:
-    """Mean (or, with `most`, largest) -log p of the n-grams of each sentence, in nats, where p is
-    an n-gram's share of those of the prediction and its samples, padded on the left, not smoothed.
+def ngram_scores(row: Row) -> list[float | None]:
+    """Mean -log p of the words of each sentence, in nats, where p is a word's share of those of the
+    prediction and its samples, not smoothed.
     """
     texts = [*sentences(row.prediction), *(s for sample in row.samples for s in sentences(sample))]
-    counts = Counter(gram for text in texts for gram in _ngrams(text, n))
+    counts = Counter(word for text in texts for word in _words(text))
     total = counts.total()
     nats = [
-        [-math.log(counts[gram] / total) for gram in _ngrams(text, n)]
+        [-math.log(counts[word] / total) for word in _words(text)]
         for text in sentences(row.prediction)
     ]
-    return [(max(s) if most else sum(s) / len(s)) if s else None for s in nats]
+    return [sum(s) / len(s) if s else None for s in nats]
 
 
 def bertscore_scores(row: Row, encoder: "TextEncoder") -> list[float | None]:
@@ -151,9 +145,8 @@ def mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _ngrams(text: str, n: int) -> list[tuple[str, ...]]:
-    words = ["<s>"] * (n - 1) + WORD.findall(text.lower())
-    return [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+def _words(text: str) -> list[str]:
+    return WORD.findall(text.lower())
 
 
 def _pairwise_values(tools: Tools, pairs: Sequence[tuple[str, str]]) -> Sequence[float | None]:

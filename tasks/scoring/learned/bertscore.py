@@ -35,7 +35,6 @@ class BertScore:
     layer: int | None = None
     baseline: Path | None = None
     idf: bool = False
-    device: str = "cpu"
 
     def score(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
@@ -65,7 +64,7 @@ class BertScore:
     @cached_property
     def encoder(self) -> TextEncoder:
         """The encoder, loaded once."""
-        return TextEncoder(self.folder, self.layer, self.device)
+        return TextEncoder(self.folder, self.layer)
 
     @cached_property
     def signature(self) -> str:

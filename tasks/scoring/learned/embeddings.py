@@ -41,7 +41,7 @@ class Embedded:
 class TextEncoder:
     """The first `layer` layers of a model folder's encoder (of a decoder, its own)."""
 
-    def __init__(self, folder: Path, layer: int | None = None, device: str = "cpu") -> None:
+    def __init__(self, folder: Path, layer: int | None = None) -> None:
         try:
             network, about = hub.load(folder), hub.read_config(folder)
         except ValueError as error:
@@ -53,8 +53,8 @@ class TextEncoder:
             raise BadInput(f"layer {layer}: {folder} has layers 1 to {depth}")
         if self.layer < depth:  # states between layers are not yet normalised by the last norm
             stack.blocks, stack.norm = stack.blocks[: self.layer], nn.Identity()
-        self._network, self._stack = network.eval().to(device), stack
-        self._context, self._device = network.config.context, device
+        self._network, self._stack = network.eval(), stack
+        self._context = network.config.context
         self._lead = " " if about.get("model_type") in SPACED else ""
         self._tokenizer = _tokenizer(folder)
 
@@ -90,9 +90,9 @@ class TextEncoder:
             empty = Embedded(torch.zeros(0, 1), (), torch.zeros(0, dtype=torch.bool))
             return dict.fromkeys(texts, empty)
         rows = [encoded[text][0] + [0] * (longest - len(encoded[text][0])) for text in texts]
-        inputs_BT = torch.tensor(rows, device=self._device)
-        lengths_B1 = torch.tensor(sizes, device=self._device)[:, None]
-        documents_BT = (torch.arange(longest, device=self._device) < lengths_B1).long()
+        inputs_BT = torch.tensor(rows)
+        lengths_B1 = torch.tensor(sizes)[:, None]
+        documents_BT = (torch.arange(longest) < lengths_B1).long()
         states_BTD = self._stack.run(self._network.embed(inputs_BT), documents_BT)
         vectors_BTD = nn.functional.normalize(states_BTD.float(), dim=-1).cpu()
         return {

@@ -90,7 +90,6 @@ def score(
     predictions: Predictions,
     references: References,
     metrics: Sequence[str],
-    manner: Manner = PLAIN,
 ) -> dict[str, Any]:
     """`{"corpus": {metric: value}, "intervals": {metric: [low, high]}, "n": rows,
     "rows": [{metric: value}], "signatures": {metric: text}}`.
@@ -100,7 +99,7 @@ def score(
     bootstrap intervals over rows, of the F-measure where there are parts.
     Raises BadInput for an unknown metric or a row without references.
     """
-    found = columns(predictions, references, metrics, manner)
+    found = columns(predictions, references, metrics)
     return summary(found, len(predictions))
 
 

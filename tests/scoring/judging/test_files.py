@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,22 @@ def script_for(completion: Any, scripted: Any) -> Any:
         return completion("5" if "A good one." in prompt else "2")
 
     return script
+
+
+def test_the_command_asks_as_many_questions_on_a_text_as_it_is_told(
+    rows: Path, endpoint: Any, completion: Any, fresh_home: Path
+) -> None:
+    asked: list[str] = []
+
+    def script(body: dict[str, Any], call: int) -> Any:
+        asked.append(body["messages"][0]["content"])
+        return completion("1. Is it?\n2. Was it?" if "Write " in asked[-1] else "yes")
+
+    endpoint.script = script
+    judge = ("--judge-url", endpoint.url, "--judge-model", "m", "--metric", "qag")
+    command = [sys.executable, "-m", "flows.cli", "judge", str(rows), *judge, "--questions", "2"]
+    subprocess.run([*command, "--json"], check=True, capture_output=True)
+    assert any("Write 2 short questions" in prompt for prompt in asked)
 
 
 def test_failures_are_unscored_and_the_mean_is_of_the_rest(

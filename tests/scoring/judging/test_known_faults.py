@@ -24,7 +24,7 @@ from tasks.scoring.judging.qag import qag
 from tasks.scoring.judging.replies import Reply, read_choice, read_probabilities
 from tasks.scoring.judging.reply_store import ReplyStore
 from tasks.scoring.judging.rows import Row, Score
-from tasks.scoring.judging.selfcheck import Tools, read_support, selfcheck
+from tasks.scoring.judging.selfcheck import Tools, selfcheck
 from tasks.scoring.judging.steps import evaluation_steps
 from tasks.scoring.judging.verdicts import Distribution, Question, Unscored
 
@@ -271,15 +271,6 @@ def test_the_smaller_part_does_not_hide_the_other(scripted_judge: Any) -> None:
 
 
 # SelfCheckGPT
-
-
-def test_not_sure_and_none_are_no_no() -> None:
-    assert [read_support(t) for t in ("not sure", "None", "Nobody knows", "No.")] == [
-        0.5,
-        0.5,
-        0.5,
-        1.0,
-    ]
 
 
 def test_sentences_and_samples_are_not_asked_one_after_the_other(

@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 
 from cluster.errors import BadInput
+from tasks.scoring.judging.replies import Reply, frequencies, read_choice
 from tasks.scoring.judging.rows import Row
-from tasks.scoring.judging.selfcheck import Tools, ngram_scores, read_support, selfcheck, sentences
+from tasks.scoring.judging.selfcheck import Tools, ngram_scores, selfcheck, sentences, support
 from tasks.scoring.judging.verdicts import Unscored
 
 ROW = Row("r", "?", "Bo was born in Rome. He sang.", samples=("Bo was born in Rome.", "Bo sang."))
+
+
+def against(reply: str) -> float | None:
+    """What a reply says against the sentence, read as the judge's replies are."""
+    choices = ("yes", "no")
+    return support(frequencies([read_choice(Reply(reply), choices)], choices))
 
 
 def test_sentence_scores_of_published_replies_are_exact(eval_data: Path) -> None:
@@ -21,17 +28,25 @@ def test_sentence_scores_of_published_replies_are_exact(eval_data: Path) -> None
         for replies, stored in zip(
             passage["responses"]["prompt"], passage["scores"]["prompt"], strict=True
         ):
-            assert sum(map(read_support, replies)) / len(replies) == stored
+            assert sum(map(against, replies)) / len(replies) == stored
             checked += 1
     assert checked > 400
 
 
 @pytest.mark.parametrize(
     ("reply", "value"),
-    [("Yes.", 0), ("no", 1), ("**No**", 1), ("not sure", 0.5), ("None", 0.5), ("", 0.5)],
+    [
+        ("Yes.", 0),
+        ("no", 1),
+        ("**No**", 1),
+        ("not sure", 0.5),
+        ("None", 0.5),
+        ("Nobody knows", 0.5),
+        ("", 0.5),
+    ],
 )
 def test_only_a_whole_yes_or_no_counts(reply: str, value: float) -> None:
-    assert read_support(reply) == value
+    assert against(reply) == value
 
 
 def test_a_judge_is_asked_of_every_sentence_and_sample(scripted_judge: Any) -> None:
@@ -51,10 +66,10 @@ def test_a_reply_that_never_came_counts_nothing(scripted_judge: Any) -> None:
 
 def test_a_word_said_nowhere_else_is_the_least_likely() -> None:
     row = Row("r", "?", "a b. C d.", samples=("a b.", "a b."))
-    first, second = ngram_scores(row, most=True)
-    total = 3 * 4
-    assert first == pytest.approx(-math.log(3 / total))
-    assert second == pytest.approx(-math.log(1 / total))
+    first, second = ngram_scores(row)
+    full, total = -math.log(4 / 12), 3 * 4
+    assert first == pytest.approx((2 * -math.log(3 / total) + full) / 3)
+    assert second == pytest.approx((2 * -math.log(1 / total) + full) / 3)
 
 
 def test_a_row_without_samples_says_so(scripted_judge: Any) -> None:

@@ -1,0 +1,21 @@
+"""Every setting of a recipe acts: each is read by what carries it out, not by identities alone."""
+
+import pytest
+
+from tests.typed_reads import classes, lineage, reads, typed
+
+
+def sections(name: str = "Recipe") -> set[str]:
+    """The settings classes that a recipe is made of, with those that they inherit from."""
+    found = set(lineage(name))
+    for each in lineage(name):
+        for annotation in classes()[each].fields.values():
+            inner = {c for c in typed(annotation).classes if "Settings" in lineage(c)}
+            found |= {s for c in inner - found for s in sections(c)}
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(sections() - {"Settings"}))
+def test_every_setting_is_read_where_it_is_to_act(name: str) -> None:
+    alive = {field for each, field in reads() if each in lineage(name)}
+    assert not classes()[name].fields.keys() - alive
