@@ -15,13 +15,13 @@ from pydantic import Field
 
 from cluster.home import subfolder
 from cluster.locks import whoami
-from cluster.settings import Settings
+from cluster.settings import Record
 
 STOP_SECONDS = 8.0
 TAIL_LINES = 15
 
 
-class Process(Settings):
+class Process(Record):
     """A background process: enough to find it again and never take another for it."""
 
     pid: int

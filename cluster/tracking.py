@@ -178,10 +178,10 @@ def begun(path: Path) -> dict[str, Any]:
 def sent(path: Path) -> dict[str, Any]:
     """What the sender remembers of a journal: `offset`, `run_id`, `experiment_id`."""
     try:
-        found: dict[str, Any] = json.loads(path.with_suffix(".sent").read_text())
-    except (FileNotFoundError, ValueError):
+        found: Any = json.loads(path.with_suffix(".sent").read_text())
+    except (OSError, ValueError):
         return {}
-    return found
+    return found if isinstance(found, dict) else {}
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
