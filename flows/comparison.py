@@ -47,7 +47,7 @@ def _sizes(variant: Mapping[str, Any]) -> list[str]:
 def show_variants(out: Output, result: Mapping[str, Any]) -> None:
     """The table of variants, and whether one is best."""
     metric = result["metric"].replace("_", " ")
-    columns = ("variant", "seeds", metric, "95 % interval", "against the first", "p")
+    columns = ("variant", "seeds", f"{metric}, ± 95 %", "against the first", "p")
     out.say("")
     out.table(columns, map(_row, result["variants"]))
     out.say("")
@@ -60,22 +60,25 @@ def show_variants(out: Output, result: Mapping[str, Any]) -> None:
         out.say(f"no best  {result['why_no_best']}")
     else:
         best = next(v["label"] for v in result["variants"] if v["values"] == result["best"])
-        out.say(f"best     {best}, by a {result['test']}")
+        out.say(f"best     {best}: {result['test']}")
 
 
 def _row(variant: Mapping[str, Any]) -> tuple[Any, ...]:
-    gap = variant["difference"]
     return (
         variant["label"],
         variant["n"],
-        "" if variant["mean"] is None else f"{variant['mean']:.4g}",
-        _between(variant["interval"], "{:.4g} to {:.4g}"),
-        ""
-        if gap is None
-        else f"{gap['mean']:+.3g} {_between(gap['interval'], '[{:+.3g}, {:+.3g}]')}",
+        _mean(variant, "{:.4g}"),
+        _mean(variant["difference"] or {}, "{:+.3g}"),
         "" if variant["p"] is None else probability(variant["p"]),
     )
 
 
-def _between(interval: Sequence[float] | None, form: str) -> str:
-    return "" if interval is None else form.format(*interval)
+def _mean(about: Mapping[str, Any], form: str) -> str:
+    """A mean, and how far its interval reaches to either side."""
+    if about.get("mean") is None:
+        return ""
+    mean = form.format(about["mean"])
+    if about["interval"] is None:
+        return mean
+    low, high = about["interval"]
+    return f"{mean} ± {(high - low) / 2:.2g}"

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 LEVEL = 0.01  # of error, in calling a variant better
 CONFIDENCE = 0.95  # of intervals
 TEST = (
-    f"one-sided paired t test over seeds at {LEVEL}, corrected for the number of comparisons (Holm)"
+    "better than each other variant that has every seed, by a one-sided paired t test over seeds "
+    f"at {LEVEL}, corrected for the number of comparisons (Holm)"
 )
 Figures = Mapping[int, float]  # by seed; lower is better
 Interval = tuple[float, float]
