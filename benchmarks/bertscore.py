@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-import bert_score
+from fairness import need, need_texts
 
 from tasks.scoring.learned.bertscore import BertScore
 
@@ -19,8 +19,12 @@ PARTS = ("precision", "recall", "fmeasure")
 
 def main(folder: str, layer: int, path: Path) -> None:
     """Time both on the same pairs, each after a warm-up, and compare every value."""
+    need(bert_score="bert-score==0.3.13")
+    import bert_score
+
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     predictions, references = [r["prediction"] for r in rows], [r["reference"] for r in rows]
+    need_texts(predictions, path)
     scorer = BertScore(Path(folder), layer)
     peer = bert_score.BERTScorer(model_type=folder, num_layers=layer)
     scorer.score(predictions[:4], [[text] for text in references[:4]])

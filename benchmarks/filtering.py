@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
+from fairness import need, need_texts
 
 from tasks.data.filtering.rules import WEB
 from tasks.data.filtering.verdicts import judge
@@ -72,7 +73,8 @@ def main() -> None:
     parser.add_argument("--keep-unpunctuated", action="store_true", help="C4 as FineWeb ran it")
     parser.add_argument("--megabytes", type=float, default=20, help="documents read, at most")
     options = parser.parse_args()
-    texts = list(read(options.file, int(options.megabytes * 1e6)))
+    need(datatrove="datatrove[processing]==0.9.0", spacy="spacy")
+    texts = need_texts(list(read(options.file, int(options.megabytes * 1e6))), options.file)
     size = sum(len(text.encode()) for text in texts) / 1e6
     print(f"{len(texts)} documents, {size:.2f} MB")
     ours = headrace(texts, options.keep_unpunctuated)

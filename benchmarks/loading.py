@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from fairness import need
 
 from cluster.artifact import BLOCK_BYTES, MANIFEST, Manifest, record
 from tasks.tokens.batches import assemble
@@ -40,6 +41,7 @@ def main() -> None:
         if arguments.huge:
             _huge(Path(name))
         else:
+            need(datasets="datasets==5.2.0")
             _compare(Path(name), arguments.megabytes)
 
 

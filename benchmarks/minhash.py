@@ -27,8 +27,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import zstandard
-from datasketch import MinHash, MinHashLSH
-from rensa import RMinHash, RMinHashLSH
+from fairness import need, need_texts
 
 from tasks.data.deduplication.candidates import join
 from tasks.data.deduplication.minhash import Family, band_keys, signatures
@@ -48,7 +47,8 @@ def main() -> None:
     parser.add_argument("--chars", type=int, default=2500)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    texts = documents(options.file, options.chars)
+    need(rensa="rensa==0.5.0", datasketch="datasketch==2.0.0")
+    texts = need_texts(documents(options.file, options.chars), options.file)
     some = first(texts, options.peer_mb)
     sides: dict[str, tuple[Callable[[], int], list[str]]] = {
         "Headrace, all of it": (partial(ours, pa.array(texts, pa.large_string())), texts),
@@ -111,6 +111,8 @@ def ours(array: pa.Array) -> int:
 
 def rensa(texts: list[str]) -> int:
     """The same with rensa's fastest signatures."""
+    from rensa import RMinHash, RMinHashLSH
+
     lsh = RMinHashLSH(threshold=0.8, num_perm=VALUES, num_bands=FAMILY.bands)
     sketches = []
     for number, text in enumerate(texts):
@@ -123,6 +125,8 @@ def rensa(texts: list[str]) -> int:
 
 def datasketch(texts: list[str]) -> int:
     """The same with datasketch."""
+    from datasketch import MinHash, MinHashLSH
+
     lsh = MinHashLSH(num_perm=VALUES, params=(FAMILY.bands, FAMILY.rows))
     encoded = ([s.encode() for s in shingles(text)] for text in texts)
     sketches = list(MinHash.generator(encoded, num_perm=VALUES))
@@ -160,6 +164,8 @@ def ours_estimate(a: str, b: str) -> float:
 
 def rensa_estimate(a: str, b: str) -> float:
     """rensa's."""
+    from rensa import RMinHash
+
     one, two = (RMinHash(num_perm=VALUES, seed=42) for _ in range(2))
     one.update(shingles(a))
     two.update(shingles(b))
@@ -168,6 +174,8 @@ def rensa_estimate(a: str, b: str) -> float:
 
 def datasketch_estimate(a: str, b: str) -> float:
     """datasketch's."""
+    from datasketch import MinHash
+
     encoded = ([s.encode() for s in shingles(text)] for text in (a, b))
     one, two = MinHash.generator(encoded, num_perm=VALUES)
     return float(one.jaccard(two))

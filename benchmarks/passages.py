@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import zstandard
-from pydivsufsort import divsufsort
+from fairness import need, need_texts
 
 from tasks.data.deduplication.passages import Marks, runs
 from tasks.data.deduplication.spans import Spans, cut
@@ -37,7 +37,9 @@ def main() -> None:
     parser.add_argument("--peer-mb", type=float, default=20.0)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    need(pydivsufsort="pydivsufsort==0.0.20")
     texts = documents(options.file, options.chars, options.words)
+    need_texts(texts, options.file)
     some = texts[: max(1, int(len(texts) * options.peer_mb / megabytes(texts)))]
     sides: dict[str, tuple[Callable[[], int], list[str]]] = {
         "Headrace, all of it": (partial(ours, texts, options.words), texts),
@@ -83,6 +85,8 @@ def repeated(spans: Spans) -> tuple[np.ndarray, np.ndarray]:
 
 def suffixes(texts: list[str]) -> int:
     """The suffix array of all texts."""
+    from pydivsufsort import divsufsort
+
     divsufsort(" ".join(texts).encode())
     return 0
 

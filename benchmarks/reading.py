@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.json
+from fairness import need_texts
 
 from tasks.data.reading.decompress import Entry
 from tasks.data.reading.records import read_entry
@@ -36,6 +37,7 @@ def main() -> None:
         sides["datatrove JsonlReader"] = reader
     results = {name: measured(read, path) for name, read in sides.items()}
     rows, size = results["headrace"][1]
+    need_texts(["text"] if size else [], path)
     print(f"{rows} rows, {size / 1e6:.1f} MB of text, {path.stat().st_size / 1e6:.1f} MB on disk")
     for name, (seconds, found) in results.items():
         ratio = seconds / results["headrace"][0]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from fairness import need_texts
 
 from tasks.data.privacy.batch import char_spans, find_all, replace_all
 from tasks.data.privacy.pii import DEFAULT_KINDS
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("texts", type=Path)
     parser.add_argument("--labelled", type=Path, nargs="*", default=[OWN])
     options = parser.parse_args()
-    texts = read_texts(options.texts)
+    texts = need_texts(read_texts(options.texts), options.texts)
     speeds(texts)
     for path in options.labelled:
         qualities(path)

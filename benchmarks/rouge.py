@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from rouge_score.rouge_scorer import RougeScorer
+from fairness import need, need_texts
 
 from tasks.scoring.overlap.rouge import rouge
 
@@ -19,8 +19,12 @@ METRICS = ["rouge1", "rouge2", "rougeLsum"]
 
 def main(path: Path) -> None:
     """Time both on the same pairs and compare every value."""
+    need(rouge_score="rouge-score==0.1.2")
+    from rouge_score.rouge_scorer import RougeScorer
+
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     predictions, references = [r["prediction"] for r in rows], [r["reference"] for r in rows]
+    need_texts(predictions, path)
     rouge(predictions[:2], [[text] for text in references[:2]], METRICS, stem=True)  # compile
     started = time.process_time()
     ours = rouge(predictions, [[text] for text in references], METRICS, stem=True)

@@ -1,0 +1,165 @@
+"""Each benchmark runs on a tiny input, or says what it lacks; none times work that is not done."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
+# What runs for long by itself, with arguments that make it short.
+SLOW = {
+    "decoding": ["--tokens", "4", "--rounds", "1", "--shape", "3M"],
+    "training_overhead": ["--steps", "2", "--rounds", "1", "--stages", "0"],
+    "training_memory": ["--depths", "2", "--stages", "0"],
+    "training_kills": ["--kills", "1", "--changes", "0", "--steps", "40", "--stages", "0"],
+}
+PEERS = {
+    "bertscore": ("bert_score", "bert-score"),
+    "filtering": ("datatrove", "datatrove"),
+    "loading": ("datasets", "datasets"),
+    "minhash": ("datasketch", "datasketch"),
+    "passages": ("pydivsufsort", "pydivsufsort"),
+    "rouge": ("rouge_score", "rouge-score"),
+    "tokenizing": ("tiktoken", "tiktoken"),
+}
+TEXTS = [
+    f"Document {n} tells of the mill and the {n * n} wheels of its race. " * 20 for n in range(9)
+]
+Benchmark = Callable[[str], ModuleType]
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Benchmark]:
+    """A benchmark as a module; their names are no packages, and are gone after the test."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    before = {name: sys.modules.pop(name, None) for name in NAMES}
+    yield import_module
+    for name, module in before.items():
+        sys.modules.pop(name, None)
+        if module is not None:
+            sys.modules[name] = module
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    rows = ({"text": text, "prediction": text, "reference": text} for text in TEXTS)
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path / "rows.jsonl"
+
+
+def run(module: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    monkeypatch.setattr(sys, "argv", [f"benchmarks/{module.__name__}.py", *map(str, arguments)])
+    module.main()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_benchmark_can_be_imported_and_says_how_it_is_run(
+    benchmark: Benchmark, name: str
+) -> None:
+    module = benchmark(name)
+    if name == "fairness":
+        return
+    assert f"benchmarks/{name}.py" in (module.__doc__ or "") and callable(module.main)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_without_its_peer_a_benchmark_names_the_package(
+    benchmark: Benchmark, file: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    module, (spec, package) = benchmark(name), PEERS[name]
+    if find_spec(spec):
+        pytest.skip(f"{package} is installed")
+    call: Any = partial(run, module, monkeypatch, *([] if name == "loading" else [file]))
+    if name == "bertscore":
+        call = partial(module.main, "folder", 1, file)
+    elif name == "rouge":
+        call = partial(module.main, file)
+    with pytest.raises(SystemExit, match=f"{package}.* is not installed: uv run --with"):
+        call()
+
+
+@pytest.mark.parametrize("name", ["minhash", "passages", "redaction", "tokenizing", "filtering"])
+def test_a_file_without_text_is_refused(
+    benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    module, empty = benchmark(name), tmp_path / "empty.jsonl"
+    monkeypatch.setattr(module, "need", lambda **_: None, raising=False)
+    empty.touch()
+    for place in (empty, tmp_path) if name in ("minhash", "redaction") else (empty,):
+        with pytest.raises(SystemExit, match="holds no text"):
+            run(module, monkeypatch, place)
+
+
+def test_tokenizing_does_the_work_it_times(
+    benchmark: Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The warm-up took the first 100 documents: of 89 all, and the timed stage found its result."""
+    module = benchmark("tokenizing")
+    calls = []
+    real = module.build
+
+    def counted(function: Any, store: Any, **arguments: Any) -> Any:
+        found = {artifact.fingerprint for artifact in store.artifacts()}
+        artifact = real(function, store, **arguments)
+        calls.append((function.__stage__.name, artifact.fingerprint in found))
+        return artifact
+
+    def peer(text: Any, encoder: Any, path: Path) -> None:
+        np.array(module.library_loop(text, encoder)).tofile(path)
+
+    monkeypatch.setattr(module, "build", counted)
+    monkeypatch.setattr(module, "tiktoken_loop", peer)
+    settings = module.TokenizerSettings(vocab_size=300, text_bytes=1 << 40)
+    module.sharding(TEXTS, settings, 0.01, tmp_path)
+    assert calls.count(("shards", False)) == 2 and ("shards", True) not in calls
+    assert "the same in each True" in capsys.readouterr().out
+
+
+def test_what_was_found_in_the_store_is_not_timed(benchmark: Benchmark, tmp_path: Path) -> None:
+    fairness, module = benchmark("fairness"), benchmark("tokenizing")
+    store = module.Store(tmp_path)
+    work = partial(module.build, module.write_text, store, texts=TEXTS)
+    fairness.made(store, work)()
+    with pytest.raises(SystemExit, match="was found in the store: there was nothing to time"):
+        fairness.made(store, work)()
+
+
+def test_minhash_times_its_own_side(
+    benchmark: Benchmark, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = benchmark("minhash")
+    texts = [*TEXTS, TEXTS[0]]
+    ours = partial(module.ours, pa.array(texts, pa.large_string()))
+    module.speed({"Headrace": (ours, texts)}, rounds=1)
+    assert capsys.readouterr().out.splitlines()[-1].split()[-1] != "0"  # candidates
+
+
+@pytest.mark.parametrize(("name", "says"), [("reading", "9 rows"), ("redaction", "9 texts")])
+def test_it_runs_where_its_peers_may_be_absent(
+    benchmark: Benchmark, file: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], name: str, says: str,
+) -> None:  # fmt: skip
+    run(benchmark(name), monkeypatch, file, *(["--labelled"] if name == "redaction" else []))
+    printed = capsys.readouterr().out
+    assert says in printed and "MB per CPU-second" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_a_long_one_runs_with_little_to_do(
+    benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:  # fmt: skip
+    run(benchmark(name), monkeypatch, *SLOW[name])
+    assert capsys.readouterr().out
