@@ -12,7 +12,7 @@ import pytest
 RECIPE = """
 name: spoilt
 sources: [{{path: {path}}}]
-filters: {{max_bad_rate: 0.1}}
+read: {{max_bad_rate: 0.1}}
 """
 
 
