@@ -128,7 +128,7 @@ def tiktoken_loop(text: Artifact, encoder: Encoder, path: Path) -> None:
         "ours", pat_str=WORDS, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": encoder.eod}
     )
     with path.open("wb") as file:
-        for source in text.files("text-*.parquet"):
+        for source in (file.path for file in text.files("text-*.parquet")):
             for batch in pq.ParquetFile(source).iter_batches(ROWS, columns=["text"]):
                 for ids in peer.encode_ordinary_batch(batch.column(0).to_pylist(), num_threads=1):
                     file.write(np.array([*ids, encoder.eod], np.uint16).tobytes())

@@ -32,7 +32,6 @@ class Made:
 
     def __init__(self, root: Path, goal: str, recipe: Recipe, quiet: tuple[str, ...] = ()):
         self.scratch, self.quiet = root / "scratch", quiet
-        self.recipe = recipe
         self.dag = plan(goal, Dag(recipe.name, Store(root / "home")), recipe)
         self.paths: dict[str, Path] = {}
         for node in self.dag:
@@ -42,8 +41,7 @@ class Made:
     def build(self, node: Node, store: Store) -> Artifact:
         """A stage on artifacts as they lie there now."""
         inputs = {name: self.load(value) for name, value in node.upstream.items()}
-        about = {"recipe": self.recipe.name, "label": node.spec.label}
-        return build(node.function, store, **about, **inputs, **node.literals)
+        return build(node.function, store, spec=node.spec, **inputs, **node.literals)
 
     def load(self, value: Node | list[Node]) -> Any:
         if isinstance(value, Node):
