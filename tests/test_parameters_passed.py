@@ -122,16 +122,21 @@ class Passed:
                 callee = _last(node.func)
                 self._note(called.get(callee, callee), node.args, node.keywords)
                 if node.args and (inner := _last(node.args[0])):  # partial, submit, `dag.add`
-                    self._note(called.get(inner, inner), node.args[1:], node.keywords)
+                    self._note(called.get(inner, inner), node.args[1:], _unfolded(node.keywords))
 
     def _note(self, callee: str, args: list[ast.expr], keywords: list[ast.keyword]) -> None:
         for keyword in keywords:
             if keyword.arg:
                 self.names[callee].add(keyword.arg)
-            if keyword.arg in (None, "parameters") and callee != "replace":  # of a deployment
+            if keyword.arg is None and callee != "replace":
                 self.names[callee] |= {word for word in self.words if isinstance(word, str)}
         count = 99 if any(isinstance(a, ast.Starred) for a in args) else len(args)
         self.positions[callee] = max(self.positions[callee], count)
+
+
+def _unfolded(keywords: list[ast.keyword]) -> list[ast.keyword]:
+    """A deployment's `parameters` are its flow's."""
+    return [ast.keyword(None, k.value) if k.arg == "parameters" else k for k in keywords]
 
 
 def _names(node: ast.AST) -> list[ast.alias]:
