@@ -6,10 +6,9 @@ Seconds come from this store's own history where it has one, else from nominal s
 import os
 from typing import Any
 
-from cluster.store import Store
 from flows.dag import Dag, Node
-from flows.end_to_end import plan
 from flows.mixing import planned_sources
+from flows.planning import planned
 from flows.recipe import Recipe
 from flows.sweep_estimate import sweep_estimate
 from flows.variants import Variant, variants
@@ -30,7 +29,7 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
     and of a sweep every run. Of a recipe with `over`, the stages are those of its variants.
     """
     goal = "sweep" if recipe.over else "all"
-    dag = plan(goal, Dag(recipe.name, Store(), rebuild, fetch=False), recipe)
+    dag = planned(goal, recipe, rebuild, fetch=False)
     settings, place = recipe.pretrain, recipe.placement
     config = recipe.model.config(recipe.tokenizer.vocab_size, settings.context)
     check_memory(config, settings, place)

@@ -23,10 +23,8 @@ from cluster.ray_tasks import end_tasks
 from cluster.reaper import reap
 from cluster.runs import RunRecord, StageRecord
 from cluster.services import up
-from cluster.store import Store
-from flows.dag import Dag
-from flows.end_to_end import plan
 from flows.execution import execute
+from flows.planning import plan_of_run
 from flows.recipe import Recipe
 
 # Stages whose figures stand for the run; those of others, and of variants, carry the stage's name.
@@ -46,9 +44,9 @@ log = logging.getLogger("headrace.run")
 def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) -> State[Any]:
     """Take a recipe to its goal. What became of it is in the run record, failed or not."""
     started = time.monotonic()
-    store = Store()
+    dag = plan_of_run(goal, recipe, rebuild)
+    store = dag.store
     reap(store.root)
-    dag = plan(goal, Dag(recipe.name, store, frozenset(rebuild)), recipe)
     record = RunRecord.start(recipe.model_dump(mode="json"), goal)
     record = record.model_copy(update={"flow_run_id": str(runtime.flow_run.id)})
     tracked = PipelineRun.start(recipe.name, record.id, record.recipe, record.flow_run_id)

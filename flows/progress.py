@@ -7,7 +7,7 @@ looks, so it works whatever process or machine the stage runs on.
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -17,22 +17,19 @@ from rich.table import Column
 from cluster.artifact import MANIFEST, Artifact
 from cluster.store import Store
 from flows.dag import Dag, Node
-from flows.end_to_end import plan
 from flows.output import console, duration, human, tell
-from flows.recipe import Recipe
 
 EVERY_SECONDS = 15.0
 Report = dict[str, float | str]
 
 
 @contextmanager
-def watch(goal: str, recipe: Recipe, rebuild: Iterable[str]) -> Iterator[None]:
-    """Show the progress of a run's stages on stderr until the block ends.
+def watch(dag: Dag) -> Iterator[None]:
+    """Show the progress of a planned run's stages on stderr until the block ends.
 
     Where stderr is no terminal, there are lines: how far and how fast a stage is and how long it
     will take, every fifteen seconds, and one for each that is done.
     """
-    dag = plan(goal, Dag(recipe.name, Store(), frozenset(rebuild), fetch=False), recipe)
     todo = [node for node in dag if not node.found]
     if not todo:
         yield

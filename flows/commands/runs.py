@@ -121,13 +121,15 @@ def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
     from cluster.home import home
     from cluster.runs import records
     from cluster.services import up
+    from flows.planning import at_hand, planned
 
+    dag = planned(goal, recipe, rebuild)
     with waiting("starting the local services"):
         up()
     from flows.pipeline import pipeline
     from flows.progress import watch
 
-    with watch(goal, recipe, rebuild):
+    with watch(dag), at_hand(dag):
         state = pipeline(recipe, goal, list(rebuild), return_state=True)
     for record in reversed(records(home())):
         if record.flow_run_id == str(state.state_details.flow_run_id):
