@@ -24,7 +24,8 @@ from tasks.scoring.answers import answers
 from tasks.scoring.evaluate import evaluate
 from tasks.scoring.exam import Sitting, exam, sets_of
 from tasks.scoring.exams.definition import EXAM
-from tasks.scoring.judge import judge
+from tasks.scoring.judge import JudgeSettings, judge
+from tasks.scoring.judging.steps import StepsSettings, write_steps
 from tasks.tokens.packing import packing
 from tasks.tokens.shards import shards
 from tasks.tokens.tokenizer import train_tokenizer
@@ -45,7 +46,8 @@ def prepare_data(dag: Dag, recipe: Recipe) -> Data:
     reading = ReadSettings(sources=recipe.sources, **dict(recipe.read))
     raw = dag.add(read, settings=reading)
     good = dag.add(filter_text, raw=raw, settings=recipe.filters)
-    earlier = {"against": found} if (found := earlier_artifacts(dag.store, recipe.dedup)) else {}
+    against = earlier_artifacts(dag.store, recipe.dedup)
+    earlier: dict[str, Any] = {"against": against} if against else {}
     unique = dag.add(dedup, text=good, settings=recipe.dedup, **earlier)
     if recipe.decontaminate:
         unique = dag.add(decontaminate, text=unique, settings=recipe.decontaminate)
@@ -113,13 +115,28 @@ def adapted(dag: Dag, recipe: Recipe, model: Node) -> None:
         tuned = dag.add(instruct, model=model, settings=recipe.instruct, seed=recipe.seed)
         asked = recipe.evaluate.answers
         replies = dag.add(answers, instruct=tuned, settings=asked, seed=recipe.seed)
-        dag.add(judge, answers=replies, instruct=tuned, settings=recipe.evaluate.judge)
+        judging = recipe.evaluate.judge
+        dag.add(judge, answers=replies, instruct=tuned, settings=judging, **frozen(dag, judging))
         last = tuned
     for path in recipe.evaluate.exams:
         asked = dag.look_up(EXAM, path)
         asking = Sitting(exam=asked, model=f"{last.spec.stage}/{last.spec.folder}")
         split = searched(dag, dag.look_up(FILE, asked.rows))
         dag.add(exam, label=asked.name, model=last, settings=asking, **split)
+
+
+def frozen(dag: Dag, settings: JudgeSettings) -> dict[str, Any]:
+    """The steps that a judge behind an endpoint writes, once for each criterion, to rate by."""
+    if settings.model is None:
+        return {}
+    wanted = {
+        one.name: StepsSettings(
+            judge=settings.model, definition=one.definition, scale=one.scale or settings.scale
+        )
+        for one in settings.chosen()
+    }
+    nodes = [dag.add(write_steps, label=name, settings=one) for name, one in wanted.items()]
+    return {"steps": list({node.name: node for node in nodes}.values())}
 
 
 def searched(dag: Dag, rows_hash: str) -> dict[str, Node]:

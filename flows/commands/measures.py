@@ -84,6 +84,7 @@ def judge(
     as_json: AsJson = False,
 ) -> None:
     """Scores by a language model, resumable; a failed reply is unscored, never 0."""
+    from cluster.store import Store
     from tasks.scoring.judging.endpoint import Endpoint
     from tasks.scoring.judging.files import Assignment, judge_file
     from tasks.scoring.judging.geval import parse_scale
@@ -114,7 +115,7 @@ def judge(
                 prices=_prices(prices),
                 budget=budget,
             )
-        result = judge_file(file, work, endpoint, to)
+        result = judge_file(file, work, endpoint, to, Store())
         out.result(result)
         shown = {k: v for k, v in result.items() if k not in ("rows", "warnings")}
         _rows(out, shown)

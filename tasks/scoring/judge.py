@@ -5,6 +5,7 @@ itself, in-process.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, model_validator
@@ -85,8 +86,15 @@ def check_judged(found: Outcome, settings: JudgeSettings) -> None:
 
 
 @stage(version=2, gate=check_judged)
-def judge(answers: Artifact, instruct: Artifact, settings: JudgeSettings, draft: Draft) -> None:
-    """Judge the answers and, to compare, a constant answer to the same rows and canaries.
+def judge(
+    answers: Artifact,
+    instruct: Artifact,
+    settings: JudgeSettings,
+    draft: Draft,
+    steps: Sequence[Artifact] = (),
+) -> None:
+    """Judge the answers and, to compare, a constant answer to the same rows and canaries. G-Eval
+    rates by `steps`, artifacts of the stage of that name, where a criterion has any.
 
     Writes `judge.jsonl`, rows `{id, metric, criterion, score, spread, mode, reason, distribution,
     ..}`. Metrics: the means, `judge_<metric>_<criterion>`. Facts: `means`, 95 % `intervals` over
@@ -100,7 +108,7 @@ def judge(answers: Artifact, instruct: Artifact, settings: JudgeSettings, draft:
 
     rows = read_rows(answers.file("answers.jsonl"))[: settings.rows]
     asked = _judge(instruct, settings, draft.placement.judge_url)
-    found = assess(asked, rows, settings, draft.progress)
+    found = assess(asked, rows, settings, steps, draft.progress)
     write_json_lines(draft.path / "judge.jsonl", map(vars, found.scores))
     summaries = {name: found.summary(name) for name in found.names()}
     known = {name: s for name, s in summaries.items() if s["mean"] is not None}
@@ -127,18 +135,23 @@ def judge(answers: Artifact, instruct: Artifact, settings: JudgeSettings, draft:
 
 
 def _judge(instruct: Artifact, settings: JudgeSettings, url: str | None) -> "Judge":
-    if (url is None) != (settings.model is None):
+    if url is None and settings.model is None:
+        from tasks.scoring.judging.local import LocalJudge
+
+        return LocalJudge.load(instruct.path)
+    return endpoint_judge(settings.model, url, settings.samples)
+
+
+def endpoint_judge(model: str | None, url: str | None, samples: int = 1) -> "Judge":
+    """The judge behind an endpoint. Raises BadInput when one of name and address is missing."""
+    if url is None or model is None:
         given, missing = ("evaluate.judge.model", "placement.judge_url")
         if url is not None:
             given, missing = missing, given
         raise BadInput(f"{given} is set and {missing} is not; set both, or neither to judge here")
-    if url is None or settings.model is None:
-        from tasks.scoring.judging.local import LocalJudge
-
-        return LocalJudge.load(instruct.path)
     from tasks.scoring.judging.client import EndpointJudge
     from tasks.scoring.judging.endpoint import Endpoint
     from tasks.scoring.judging.reply_store import ReplyStore
 
-    endpoint = Endpoint(url, settings.model, samples=settings.samples)
+    endpoint = Endpoint(url, model, samples=samples)
     return EndpointJudge(endpoint, ReplyStore(subfolder("judge") / "replies.sqlite"))

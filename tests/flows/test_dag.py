@@ -13,7 +13,7 @@ from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from flows.dag import Dag
 from flows.end_to_end import plan as plan_recipe
-from flows.recipe import validate
+from flows.recipe import load, validate
 
 
 class Size(Settings):
@@ -240,3 +240,14 @@ def test_an_exam_is_split_by_the_stage_that_looked_for_its_rows(
     of = {node.name: node for node in dag}
     assert of["exam/seen"].upstream["searched"] is of["decontaminate"]
     assert "searched" not in of["exam/new"].upstream
+
+
+def test_steps_are_stages_where_an_endpoint_judges(fresh_home: Path) -> None:
+    def names(*overrides: str) -> list[str]:
+        recipe = load("smoke", ["sweep=null", *overrides])
+        return [node.name for node in plan_recipe("all", Dag("smoke", Store()), recipe)]
+
+    before = names()
+    assert not [name for name in before if name.startswith("steps")]
+    after = names("evaluate.judge.model=m", "evaluate.judge.criteria=[fluency, 'Is it polite?']")
+    assert set(after) - set(before) == {"steps/fluency", "steps/is_it_polite"}

@@ -11,10 +11,13 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.stage import build
+from cluster.store import Store
 from tasks.scoring.answers import AnswerSettings, answers
 from tasks.scoring.evaluate import HeldoutSettings, evaluate
 from tasks.scoring.judge import JudgeSettings, judge
+from tasks.scoring.judging.criteria import CRITERIA
 from tasks.scoring.judging.local import LocalJudge, shares, softmax
+from tasks.scoring.judging.steps import StepsSettings, write_steps
 from tasks.scoring.judging.verdicts import Distribution, Question
 from tasks.scoring.witten_bell import witten_bell_bits_per_byte
 from tasks.tokens.encoder import load
@@ -174,11 +177,41 @@ def test_the_stage_with_an_endpoint(
     assert facts["unscored"] == {"fraction": 1}
     assert facts["mode"] == {"single": 3}
     assert facts["spreads"] == {"geval_relevance": None}
-    # steps, answers, constant answers, canaries; what is on no scale is asked for five times more
-    assert facts["calls"] == 1 + (4 + 5) + (4 + 5) + 8
+    # answers, constant answers, canaries; what is on no scale is asked for five times more
+    assert facts["calls"] == (4 + 5) + (4 + 5) + 8
     assert facts["random"] == {"geval_relevance": 3.0}
     assert "8 of 8 canaries" in facts["warnings"][0]
     assert endpoint.url not in json.dumps(found.manifest.model_dump(mode="json"))
+
+
+def test_the_stage_rates_by_the_frozen_steps_among_its_inputs(
+    tiny: Any, answered: Artifact, endpoint: Any, completion: Any, scripted: Any, fresh_home: Any
+) -> None:
+    def script(body: dict[str, Any], call: int) -> Any:
+        writing = "Write " in body["messages"][0]["content"]
+        return completion("1. Read it.\n2. Rate it." if writing else "4")
+
+    endpoint.script = script
+    relevance, place = CRITERIA["relevance"], Placement(judge_url=endpoint.url)
+    asked = StepsSettings(judge="m", definition=relevance.definition, scale=(1, 5))
+    steps = build(write_steps, tiny.store, placement=place, settings=asked)
+    found = build(
+        judge,
+        tiny.store,
+        placement=place,
+        answers=answered,
+        instruct=tiny.instruct,
+        steps=[steps],
+        settings=JudgeSettings(model="m", criteria=("relevance",), rows=2, qag=False),
+    )
+    assert found.manifest.inputs["steps"] == [steps.fingerprint]
+    about = found.manifest.facts["steps"]["relevance"]
+    assert (about["steps"], about["artifact"]) == (["Read it.", "Rate it."], steps.name)
+    store = Store()
+    with pytest.raises(BadInput, match=r"judge 'gone' wrote no steps .*key_refused"):
+        endpoint.script = lambda body, call: scripted(401)
+        gone = asked.model_copy(update={"judge": "gone"})
+        build(write_steps, store, placement=place, settings=gone)
 
 
 def test_too_many_unscored_rows_are_a_failure_that_keeps_the_replies(
@@ -186,7 +219,7 @@ def test_too_many_unscored_rows_are_a_failure_that_keeps_the_replies(
 ) -> None:
     endpoint.script = lambda body, call: scripted(401)
     settings = JudgeSettings(model="another-model", criteria=("relevance",), qag=False)
-    with pytest.raises(BadInput, match=r"4 of 4 scores are missing .*key_refused"):
+    with pytest.raises(BadInput, match=r"4 of 4 scores are missing, .*key_refused"):
         build(
             judge,
             tiny.store,

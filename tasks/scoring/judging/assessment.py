@@ -6,6 +6,7 @@ from functools import partial
 from math import comb
 from typing import Any
 
+from cluster.artifact import Artifact
 from tasks.scoring.doubt.reliability import krippendorff
 from tasks.scoring.doubt.statistics import mean_interval
 from tasks.scoring.judge import JudgeSettings
@@ -14,7 +15,7 @@ from tasks.scoring.judging.criteria import Criterion
 from tasks.scoring.judging.geval import Form, geval
 from tasks.scoring.judging.qag import CHOICES, PARTS, qag
 from tasks.scoring.judging.rows import Row, Score, constant_rows
-from tasks.scoring.judging.steps import Steps, evaluation_steps
+from tasks.scoring.judging.steps import Steps, frozen
 from tasks.scoring.judging.verdicts import Judge
 
 Scale = tuple[int, int]
@@ -26,7 +27,8 @@ class Assessment:
     """All scores of a run and, by `metric_criterion`, what to read them beside.
 
     `baselines`: the constant answer's mean; `random`: that of verdicts drawn evenly; `canaries`:
-    how known bad answers with an attack fared; `steps`: what G-Eval rated by.
+    how known bad answers with an attack fared; `steps`: what G-Eval rated by, which are those that
+    `steps_of` a judge, a criterion and a scale gives where there are no others.
     """
 
     scores: list[Score] = field(default_factory=list)
@@ -35,6 +37,7 @@ class Assessment:
     random: dict[str, float | None] = field(default_factory=dict)
     canaries: dict[str, dict[str, Any]] = field(default_factory=dict)
     steps: dict[str, dict[str, Any]] = field(default_factory=dict)
+    steps_of: Callable[[Judge, Criterion, Scale], Steps] = lambda judge, *about: frozen((), *about)
 
     def take(self, rows: Sequence[Row], scores: Sequence[Score]) -> None:
         """Take in scores as they are."""
@@ -70,7 +73,7 @@ class Assessment:
         scale = criterion.scale or form.scale
         steps = Steps(form.steps, "file")
         if not form.steps:
-            steps = evaluation_steps(judge, criterion, scale)
+            steps = self.steps_of(judge, criterion, scale)
         form = Form(scale, steps.steps, form.explain)
         self.steps[criterion.name] = steps.facts()
         self.add(rows, partial(geval, judge, criterion, form), scale, best=str(scale[1]))
@@ -112,10 +115,14 @@ def assess(
     judge: Judge,
     rows: Sequence[Row],
     settings: JudgeSettings,
+    steps: Sequence[Artifact] = (),
     progress: Callable[[float, float, str], None] = lambda done, total, unit: None,
 ) -> Assessment:
-    """G-Eval by every criterion of the settings and, if they say so, QAG."""
-    found, total = Assessment(), len(settings.criteria) + settings.qag
+    """G-Eval by every criterion of the settings, by the frozen `steps` where there are any, and, if
+    the settings say so, QAG.
+    """
+    found = Assessment(steps_of=lambda judge, *about: frozen(steps, *about))
+    total = len(settings.criteria) + settings.qag
     for done, criterion in enumerate(settings.chosen()):
         found.add_geval(judge, rows, criterion, Form(settings.scale))
         progress(done + 1, total, "criteria")

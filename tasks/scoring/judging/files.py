@@ -13,6 +13,7 @@ from typing import Any
 from cluster.errors import BadInput
 from cluster.home import subfolder
 from cluster.settings import nearest
+from cluster.store import Store
 from tasks.scoring.json_lines import read_json_lines, write_json_lines
 from tasks.scoring.judging.assessment import Assessment, Scale
 from tasks.scoring.judging.client import EndpointJudge
@@ -26,6 +27,7 @@ from tasks.scoring.judging.reply_store import ReplyStore
 from tasks.scoring.judging.rows import Row, read_rows
 from tasks.scoring.judging.selfcheck import LOCAL, Tools, selfcheck
 from tasks.scoring.judging.selfcheck import VARIANTS as SELFCHECKS
+from tasks.scoring.judging.steps import evaluation_steps
 
 PART_OF_METRIC = {"qag": "coverage", "summary": "min"}
 METRICS = ("geval", *PART_OF_METRIC, "selfcheck", "prometheus", "pairwise")
@@ -72,10 +74,15 @@ class Assignment:
 
 
 def judge_file(
-    path: Path, work: Assignment, endpoint: Endpoint | None, to: Path | None = None
+    path: Path,
+    work: Assignment,
+    endpoint: Endpoint | None,
+    to: Path | None = None,
+    store: Store | None = None,
 ) -> dict[str, Any]:
     """Scores of a JSON-lines file by a judge behind an endpoint; resumable. `to` is written with
-    the rows as they were read and their scores beside, for `headrace agree`.
+    the rows as they were read and their scores beside, for `headrace agree`. Steps that the judge
+    writes are frozen in the store; without one it rates by the criterion's own.
 
     Returns `scored`, `unscored` {reason: n}, `mean`, 95 % `interval` over documents, `bounds` (the
     mean were all unscored rows worst or best), `baseline` (the constant answer's mean over the
@@ -89,7 +96,10 @@ def judge_file(
         if endpoint is None:
             raise BadInput(f"{work.metric} needs a judge: give --judge-url and --judge-model")
         judge = EndpointJudge(endpoint, ReplyStore(subfolder("judge") / "replies.sqlite"))
-    found, name, scale = WORK[work.metric](judge, rows, work, endpoint)
+    found = Assessment()
+    if store is not None:
+        found.steps_of = partial(evaluation_steps, store=store)
+    name, scale = WORK[work.metric](found, judge, rows, work, endpoint)
     scores = found.of(name)
     result = {
         **found.summary(name, scale),
@@ -110,11 +120,13 @@ def judge_file(
     return result | (comparison(rows, scores) if compares else {})
 
 
-Outcome = tuple[Assessment, str, Scale | None]
+Outcome = tuple[str, Scale | None]
 
 
-def _geval(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
-    found, chosen = Assessment(), read_criterion(work.criterion)
+def _geval(
+    found: Assessment, judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any
+) -> Outcome:
+    chosen = read_criterion(work.criterion)
     if work.scale:
         chosen = Criterion(**{**chosen.model_dump(), "scale": work.scale})
     scale = chosen.scale or DEFAULT_SCALE
@@ -125,41 +137,47 @@ def _geval(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> 
         found.random[name] = sum(scale) / 2
     else:
         found.add_geval(judge, rows, chosen, form)
-    return found, name, scale
+    return name, scale
 
 
-def _qag(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
-    found = Assessment()
+def _qag(
+    found: Assessment, judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any
+) -> Outcome:
     found.add_qag(judge, rows, work.questions)
-    return found, f"qag_{PART_OF_METRIC[work.metric]}", (0, 1)
+    return f"qag_{PART_OF_METRIC[work.metric]}", (0, 1)
 
 
-def _selfcheck(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
-    found, scale = Assessment(), None if work.variant == "ngram" else (0, 1)
+def _selfcheck(
+    found: Assessment, judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any
+) -> Outcome:
+    scale = None if work.variant == "ngram" else (0, 1)
     tools = Tools.of(judge, work.variant, work.encoder, work.layer)
     scorer = partial(selfcheck, tools, work.variant)
     found.add(rows, scorer, scale, best="yes" if judge else None, low_is_good=True)
-    return found, f"selfcheck_{work.variant}", scale
+    return f"selfcheck_{work.variant}", scale
 
 
-def _prometheus(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
-    found = Assessment()
+def _prometheus(
+    found: Assessment, judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any
+) -> Outcome:
     rubric = Rubric.read(work.rubric) if work.rubric else Rubric.of(read_criterion(work.criterion))
     if work.variant == "relative":
         found.add(rows, partial(relative, judge, rubric), (0, 1), best="A")
-        return found, "prometheus_relative", (0, 1)
+        return "prometheus_relative", (0, 1)
     scorer = partial(absolute, judge, rubric, samples=endpoint.samples)
     found.add(rows, scorer, (1, 5), best="5")
-    return found, "prometheus_absolute", (1, 5)
+    return "prometheus_absolute", (1, 5)
 
 
-def _pairwise(judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any) -> Outcome:
-    found, chosen = Assessment(), read_criterion(work.criterion)
+def _pairwise(
+    found: Assessment, judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any
+) -> Outcome:
+    chosen = read_criterion(work.criterion)
     found.add(rows, partial(pairwise, judge, chosen), (0, 1), best="a")
-    return found, f"pairwise_{chosen.name}", (0, 1)
+    return f"pairwise_{chosen.name}", (0, 1)
 
 
-WORK: dict[str, Callable[[Any, Sequence[Row], Assignment, Any], Outcome]] = {
+WORK: dict[str, Callable[[Assessment, Any, Sequence[Row], Assignment, Any], Outcome]] = {
     "geval": _geval,
     "qag": _qag,
     "summary": _qag,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import BadInput
+from cluster.store import Store
 from tasks.scoring.judging.canaries import ATTACKS
 from tasks.scoring.judging.endpoint import Endpoint
 from tasks.scoring.judging.files import Assignment
@@ -23,7 +24,8 @@ def write(path: Path, *rows: Any) -> Path:
 
 
 def judge_file(path: Path, url: str, model: str, **work: Any) -> dict[str, Any]:
-    return judge_rows(path, Assignment(**work), Endpoint(url, model, backoff=0.01))
+    endpoint = Endpoint(url, model, backoff=0.01)
+    return judge_rows(path, Assignment(**work), endpoint, store=Store())
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cluster.store import Store
 from tasks.scoring.judging.assessment import summarise
 from tasks.scoring.judging.client import EndpointJudge
 from tasks.scoring.judging.criteria import CRITERIA, Criterion
@@ -113,10 +114,10 @@ def test_a_new_process_gets_the_steps_of_the_last(
     fresh_home: Path, endpoint: Any, tmp_path: Path, completion: Callable[..., Any]
 ) -> None:
     endpoint.script = lambda body, call: completion(f"1. Read {call}.\n2. Rate.")
-    first = evaluation_steps(client(endpoint, tmp_path), FLUENCY, (1, 5))
+    first = evaluation_steps(client(endpoint, tmp_path), FLUENCY, (1, 5), Store())
     other_store = tmp_path / "other"
     other_store.mkdir()
-    assert evaluation_steps(client(endpoint, other_store), FLUENCY, (1, 5)) == first
+    assert evaluation_steps(client(endpoint, other_store), FLUENCY, (1, 5), Store()) == first
     assert len(endpoint.bodies) == 1
 
 

@@ -21,15 +21,15 @@ def test_steps_are_frozen_with_their_hash_until_the_criterion_changes(
     judge = scripted_judge(
         lambda q: "1", write=lambda p: asked.append(p) or f"Steps:\n1. Read {len(asked)}.\n2) Rate."
     )
-    first = evaluation_steps(judge, RELEVANCE, (1, 5))
+    first = evaluation_steps(judge, RELEVANCE, (1, 5), Store())
     assert (first.steps, first.source) == (("Read 1.", "Rate."), "generated")
-    assert evaluation_steps(judge, RELEVANCE, (1, 5)) == first
+    assert evaluation_steps(judge, RELEVANCE, (1, 5), Store()) == first
     assert len(asked) == 1
     (kept,) = [a for a in Store().artifacts() if a.name == first.artifact]
     assert kept.name.startswith("steps/relevance-")
     assert len(first.facts()["sha256"]) == 64
     for criterion, scale in ((RELEVANCE, (1, 3)), (named("Is it polite?"), (1, 5))):
-        other = evaluation_steps(judge, criterion, scale)
+        other = evaluation_steps(judge, criterion, scale, Store())
         assert other.artifact != first.artifact and other.steps != first.steps
 
 
@@ -38,9 +38,9 @@ def test_a_judge_that_writes_no_steps_rates_by_the_shipped_ones(
 ) -> None:
     babbler, chooser = scripted_judge(lambda q: "1", write=lambda p: "4"), scripted_judge(None)
     for judge in (babbler, chooser):
-        found = evaluation_steps(judge, RELEVANCE, (1, 5))
+        found = evaluation_steps(judge, RELEVANCE, (1, 5), Store())
         assert (found.steps, found.source, found.artifact) == (RELEVANCE.steps, "shipped", None)
-        assert evaluation_steps(judge, named("Is it polite?"), (1, 5)).source == "none"
+        assert evaluation_steps(judge, named("Is it polite?"), (1, 5), Store()).source == "none"
 
 
 def test_a_criterion_in_words_gets_a_name_of_its_own() -> None:
