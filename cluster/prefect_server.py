@@ -1,30 +1,40 @@
 """The Prefect server's REST interface, for what a dead process can no longer tell it itself."""
 
 import os
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 
 import httpx
 
-UNFINISHED = ["RUNNING", "PENDING", "SCHEDULED", "PAUSED", "CANCELLING"]
+GOING_ON = ["RUNNING", "PENDING", "CANCELLING"]
+UNFINISHED = [*GOING_ON, "SCHEDULED", "PAUSED"]
+MOST = 200
+Ending = Literal["COMPLETED", "FAILED", "CRASHED"]
 
 
-def mark_crashed(
-    *,
-    flow_run_id: str | None = None,
-    task_run_id: str | None = None,
-) -> list[str]:
-    """Set a flow run with its unfinished task runs, or one task run, to Crashed.
-
-    Returns the ids of what was changed; runs that have ended stay as they are.
-    """
-    state = {"type": "CRASHED", "name": "Crashed", "message": "Its process is gone."}
-    changed = []
+def mark_crashed(task_run_id: str) -> None:
+    """Set a task run to Crashed, unless it has ended."""
     with client() as server:
-        for kind, run_id in _unfinished(server, flow_run_id, task_run_id):
-            body = {"state": state, "force": True}
-            server.post(f"/{kind}/{run_id}/set_state", json=body).raise_for_status()
-            changed.append(run_id)
-    return changed
+        for found in _ids(server, "task_runs", {"id": {"any_": [task_run_id]}}, UNFINISHED):
+            _set_state(server, "task_runs", found, "CRASHED")
+
+
+def end_flow_run(flow_run_id: str, state: Ending) -> None:
+    """Set a flow run that has not ended to this state, and its unfinished task runs to Crashed."""
+    with client() as server:
+        parent = {"flow_run_id": {"any_": [flow_run_id]}}
+        for found in _ids(server, "task_runs", parent, UNFINISHED):
+            _set_state(server, "task_runs", found, "CRASHED")
+        for found in _ids(server, "flow_runs", {"id": {"any_": [flow_run_id]}}, UNFINISHED):
+            _set_state(server, "flow_runs", found, state)
+
+
+def unfinished_flow_runs(flow: str, older_than: timedelta = timedelta()) -> set[str]:
+    """The ids of a flow's runs that its server thinks are going on: the newest two hundred."""
+    begun = {"expected_start_time": {"before_": (datetime.now(UTC) - older_than).isoformat()}}
+    with client() as server:
+        of = {"flows": {"name": {"any_": [flow]}}}
+        return set(_ids(server, "flow_runs", begun, GOING_ON, of))
 
 
 def client() -> httpx.Client:
@@ -39,21 +49,23 @@ def client() -> httpx.Client:
     )
 
 
-def _unfinished(
-    server: httpx.Client, flow_run_id: str | None, task_run_id: str | None
-) -> list[tuple[str, str]]:
-    """Kind and id of the unfinished runs that are meant, task runs before their flow run."""
-    state = {"state": {"type": {"any_": UNFINISHED}}}
-    found: list[tuple[str, str]] = []
-    if task_run_id:
-        found += _ids(server, "task_runs", state | {"id": {"any_": [task_run_id]}})
-    if flow_run_id:
-        found += _ids(server, "task_runs", state | {"flow_run_id": {"any_": [flow_run_id]}})
-        found += _ids(server, "flow_runs", state | {"id": {"any_": [flow_run_id]}})
-    return found
+def _set_state(server: httpx.Client, kind: str, run_id: str, state: Ending) -> None:
+    why = "Its process is gone." if state == "CRASHED" else "This server was away when it ended."
+    body = {"type": state, "name": state.capitalize(), "message": why}
+    answer = server.post(f"/{kind}/{run_id}/set_state", json={"state": body, "force": True})
+    answer.raise_for_status()
 
 
-def _ids(server: httpx.Client, kind: str, wanted: dict[str, Any]) -> list[tuple[str, str]]:
-    reply = server.post(f"/{kind}/filter", json={kind: wanted})
+def _ids(
+    server: httpx.Client,
+    kind: str,
+    wanted: dict[str, Any],
+    states: list[str],
+    of: dict[str, Any] | None = None,
+) -> list[str]:
+    """Ids of the flow or task runs in one of these states, the newest first."""
+    query = {kind: wanted | {"state": {"type": {"any_": states}}}, **(of or {})}
+    order = {"flow_runs": "START_TIME_DESC", "task_runs": "EXPECTED_START_TIME_DESC"}
+    reply = server.post(f"/{kind}/filter", json=query | {"sort": order[kind], "limit": MOST})
     reply.raise_for_status()
-    return [(kind, run["id"]) for run in reply.json()]
+    return [run["id"] for run in reply.json()]

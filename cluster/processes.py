@@ -8,16 +8,17 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import Field
 
-from cluster.home import subfolder
+from cluster.home import home, subfolder
 from cluster.locks import whoami
 from cluster.settings import Record
 
 STOP_SECONDS = 8.0
+ORPHAN_SECONDS = 2.0
 TAIL_LINES = 15
 
 
@@ -45,7 +46,8 @@ def spawn(
 ) -> Process:
     """Start a command in a session of its own, its output in `$HEADRACE_HOME/logs/NAME.log`.
 
-    `claim` is the open file that claims its port; the process keeps it, the caller loses it.
+    `claim` is the open file or socket that claims its port; the process keeps it, the caller loses
+    it.
     """
     log = subfolder("logs") / f"{name}.log"
     if log.exists():
@@ -53,7 +55,7 @@ def spawn(
     with log.open("wb") as output:
         child = subprocess.Popen(
             command,
-            env=os.environ | dict(variables),
+            env=os.environ | {"HEADRACE_HOME": str(home())} | dict(variables),
             cwd=subfolder("logs"),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -97,8 +99,7 @@ def start_time(pid: int) -> int | None:
 
 def group_alive(group: int) -> bool:
     """Whether any process of a group runs; zombies do not count."""
-    pids = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
-    return any(fields[2] == str(group) for pid in pids if (fields := _stat(pid)))
+    return any(fields[2] == str(group) for pid in _pids() if (fields := _stat(pid)))
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -109,6 +110,78 @@ def _stat(pid: int) -> list[str] | None:
         return None
     fields = text.rsplit(")", 1)[1].split()  # the command name before it may hold anything
     return None if fields[0] == "Z" else fields
+
+
+def find(command: Sequence[str]) -> Process | None:
+    """The process of this home and user that runs Python with these first arguments, if any does.
+
+    Only those that `spawn` started count; a port that follows makes its `url`.
+    """
+    for pid in _pids():
+        arguments = _null_separated(pid, "cmdline")[1:]
+        if arguments[: len(command)] == list(command) and _of_this_home(pid):
+            port = next(iter(arguments[len(command) :]), "")
+            return Process(
+                pid=pid,
+                boot=str(whoami()["boot"]),
+                started=start_time(pid) or 0,
+                url=f"http://127.0.0.1:{port}" if port.isdigit() else None,
+            )
+    return None
+
+
+def end_orphans(process: Process) -> None:
+    """Kill what is left of the group of a process that died: it may hold its port and its files."""
+    deadline = time.monotonic() + ORPHAN_SECONDS
+    while not process.alive and (left := _group_of_this_home(process.pid)):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.05)
+
+
+def end_all_with(variable: str) -> None:
+    """Kill the processes that were started with this environment variable, `NAME=value`."""
+    for pid in _pids():
+        if variable in _null_separated(pid, "environ"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _group_of_this_home(group: int) -> list[int]:
+    members = [pid for pid in _pids() if (fields := _stat(pid)) and fields[2] == str(group)]
+    return [pid for pid in members if _of_this_home(pid)]
+
+
+def _of_this_home(pid: int) -> bool:
+    return f"HEADRACE_HOME={home()}" in _null_separated(pid, "environ")
+
+
+def _null_separated(pid: int, name: str) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace").split("\0")
+    except OSError:  # it has ended, or is another user's
+        return []
+
+
+def _pids() -> Iterator[int]:
+    return (int(path.name) for path in Path("/proc").glob("[0-9]*"))
+
+
+def listen(preferred: int, patience: float = 0.0) -> socket.socket:
+    """A socket that listens on the loopback, on the preferred port if that becomes free in time.
+
+    The kernel frees the port of a killed process when its last thread has ended.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        with contextlib.suppress(OSError):
+            return socket.create_server(("127.0.0.1", preferred))
+        if time.monotonic() > deadline:
+            return socket.create_server(("127.0.0.1", 0))
+        time.sleep(0.02)
 
 
 def claim_port(preferred: int) -> tuple[int, int]:
@@ -144,10 +217,10 @@ def temporary_folder() -> Path:
     return folder
 
 
-def tail(log: str) -> str:
+def tail(log: str, lines: int = TAIL_LINES) -> str:
     """The last lines of a log file."""
     try:
         text = Path(log).read_text(errors="replace")
     except OSError:
         return "(no log)"
-    return "\n".join(text.splitlines()[-TAIL_LINES:])
+    return "\n".join(text.splitlines()[-lines:])

@@ -2,10 +2,13 @@
 
     @flow(task_runner=LazyRayTaskRunner())
 
-With `RAY_ADDRESS` set, Headrace connects to that cluster and leaves it running.
+With `RAY_ADDRESS` set, Headrace connects to that cluster and leaves it running. A local session
+that lost one of its daemons takes no more tasks: `died` tells, `restart` starts another.
 """
 
 import atexit
+import contextlib
+import logging
 import os
 import shutil
 import signal
@@ -16,11 +19,21 @@ from typing import Any
 from prefect.task_runners import TaskRunner
 from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner
 
-from cluster.environment import log_from_info, prepare, worker_variables
-from cluster.processes import temporary_folder
+from cluster.environment import default, log_from_info, prepare, worker_variables
+from cluster.errors import BadInput, StageFailed
+from cluster.processes import end_all_with, start_time, tail, temporary_folder
+from cluster.services import check_ray
 
 OBJECT_STORE_BYTES = 200_000_000
+START_ATTEMPTS = 5
+COMMON: dict[str, Any] = {
+    "namespace": "headrace",
+    "log_to_driver": False,
+    "logging_level": "WARNING",
+}
 _starting = threading.Lock()
+_daemons: list[tuple[int, int]] = []
+log = logging.getLogger("headrace.run")
 
 
 class LazyRayTaskRunner(RayTaskRunner):
@@ -49,7 +62,11 @@ class LazyRayTaskRunner(RayTaskRunner):
 
 
 def start() -> None:
-    """Start or join Ray unless this process has it already."""
+    """Start or join Ray unless this process has it already.
+
+    Raises BadInput when the cluster that `RAY_ADDRESS` names cannot be joined, and StageFailed when
+    a local session does not start.
+    """
     prepare()
     import ray
 
@@ -57,27 +74,17 @@ def start() -> None:
         if ray.is_initialized():
             return
         ours = signal.getsignal(signal.SIGTERM)
-        common: dict[str, Any] = {
-            "namespace": "headrace",
-            "log_to_driver": False,
-            "logging_level": "WARNING",
-        }
         if address := os.environ.get("RAY_ADDRESS"):
-            ray.init(address=address, runtime_env={"env_vars": worker_variables()}, **common)
+            _join(address)
             _keep(ours)
             return
-        # Local workers inherit this process's variables. A runtime_env would keep Ray from using
-        # the workers that it starts ahead, and each first task would wait for another.
+        # Local workers inherit this process's variables. The server was asked for its version by
+        # the driver; a stage must not fail because the server is being started again.
+        default("PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED", "false")
         _remove_dead_sessions()
-        ray.init(
-            address="local",
-            num_cpus=len(os.sched_getaffinity(0)),
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            _temp_dir=str(_session_folder()),
-            **common,
-        )
+        _start_patiently()
         _keep(ours)
+        _daemons[:] = _children()
         atexit.register(stop)
 
 
@@ -91,9 +98,89 @@ def stop() -> None:
     """End this process's Ray session and remove its folder; nothing happens when there is none."""
     import ray
 
+    _daemons.clear()
     if ray.is_initialized():
         ray.shutdown()
     _remove_dead_sessions(own=True)
+
+
+def died() -> bool:
+    """Whether the local session lost a daemon, without which it runs nothing more."""
+    return any(start_time(pid) != started for pid, started in _daemons)
+
+
+def restart() -> None:
+    """Replace a session that died. What its tasks had not returned is lost."""
+    log.warning("Ray's daemon died; Ray is started again. The end of its log:\n%s", _log())
+    for pid, started in _daemons:
+        if start_time(pid) == started:  # an orderly end would wait for those that are gone
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        end_all_with(f"RAY_RAYLET_PID={pid}")  # workers finish their task before they look
+    stop()
+    start()
+
+
+def _join(address: str) -> None:
+    import ray
+
+    check_ray()
+    try:
+        ray.init(address=address, runtime_env={"env_vars": worker_variables()}, **COMMON)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise BadInput(
+            f"RAY_ADDRESS is {address}, and that Ray cluster cannot be joined: {error}\n"
+            "Start it (`ray start --head`), or `unset RAY_ADDRESS` to use this machine alone"
+        ) from error
+
+
+def _start_patiently() -> None:
+    """Start a local session; Ray's daemons have 30 seconds, too few on a machine that is busy."""
+    import ray
+
+    for attempt in range(1, START_ATTEMPTS + 1):
+        try:
+            # A runtime_env would keep Ray from using the workers that it starts ahead, and each
+            # first task would wait for another.
+            ray.init(
+                address="local",
+                num_cpus=len(os.sched_getaffinity(0)),
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                _temp_dir=str(_session_folder()),
+                **COMMON,
+            )
+            return
+        except Exception as error:  # Ray raises plain exceptions here
+            log.warning("Ray did not start (attempt %d of %d): %s", attempt, START_ATTEMPTS, error)
+            told, end = error, _log()
+            ray.shutdown()
+            _remove_dead_sessions(own=True)
+    raise StageFailed(
+        f"Ray did not start in {START_ATTEMPTS} attempts: {told}\nThis machine may be too busy, or "
+        f"out of memory or of room in {_session_folder()}. The same command tries again. The end "
+        f"of Ray's log:\n{end}"
+    )
+
+
+def _log() -> str:
+    """The end of the log of this process's session; its folder goes with it."""
+    logs = _session_folder().glob(f"session_*_{os.getpid()}/logs/raylet.out")
+    return "\n".join(tail(str(path), 3) for path in logs) or "(no log)"
+
+
+def _children() -> list[tuple[int, int]]:
+    """Pid and start time of the raylet and the GCS server of this process that run."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    pids = {int(pid) for path in tasks for pid in path.read_text().split()}
+    found = [(pid, start_time(pid)) for pid in pids if _name(pid) in ("raylet", "gcs_server")]
+    return [(pid, started) for pid, started in found if started is not None]
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 def _session_folder() -> Path:

@@ -1,14 +1,17 @@
 """The local services: one Prefect server, the MLflow UI, and the worker of scheduled runs.
 
 `up` starts what is missing and reuses what runs; `down` ends it; `status` tells. What was started
-is in `$HEADRACE_HOME/services.json`. With `PREFECT_API_URL` or an http `MLFLOW_TRACKING_URI` set,
-those are used and nothing is started in their place.
+is in `$HEADRACE_HOME/services.json`; one that dies is started again by every process that called
+`up`, as long as that lives. With `PREFECT_API_URL` or an http `MLFLOW_TRACKING_URI` set, those are
+used and nothing is started in their place.
 """
 
 import json
+import logging
 import os
 import socket
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -16,19 +19,41 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from cluster import watchdog
 from cluster.environment import forget, given, prepare, put
+from cluster.errors import BadInput, StageFailed
 from cluster.files import write_atomically
 from cluster.home import home
 from cluster.locks import lock
-from cluster.processes import Process, claim_port, spawn, stop, tail
+from cluster.processes import (
+    Process,
+    claim_port,
+    end_orphans,
+    find,
+    listen,
+    spawn,
+    stop,
+    tail,
+)
 
 PREFECT_PORT, MLFLOW_PORT = 4200, 5000
 START_SECONDS = 180.0
 WORK_POOL = "headrace"
 HEALTH = {"prefect": "/api/health", "mlflow": "/health"}
+PROBE_SECONDS, PORT_SECONDS = 5.0, 20.0
+log = logging.getLogger("headrace.services")
 
 
-class ServiceFailed(RuntimeError):
+# How the command lines of the processes begin that a lost or damaged `services.json` told of.
+COMMANDS = {
+    "prefect": ("-m", "cluster.prefect_process"),
+    "mlflow": ("-m", "cluster.mlflow_server"),
+    "worker": ("-m", "prefect", "worker", "start"),
+}
+_watching: list[threading.Thread] = []
+
+
+class ServiceFailed(StageFailed):
     """A local service did not start; the message ends with its log."""
 
 
@@ -44,19 +69,25 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
     """Start or find the services and point this process at them (`PREFECT_API_URL`).
 
     Several processes may call it at once: one server is started. Raises ServiceFailed with the end
-    of the log when a service that is waited for does not come up.
+    of the log when a service that is waited for does not come up, and BadInput when the user's own
+    Prefect server does not answer.
     """
     prepare()
     with lock(home() / "locks" / "services", timeout=START_SECONDS):
+        _recover()
         if (prefect := _given_prefect()) is None:
             server = alive("prefect") or _start("prefect")
             prefect = str(server.url)
             put("PREFECT_API_URL", f"{prefect}/api")
             if wait_for_prefect:
                 wait("prefect")
+        else:
+            _check_prefect()
         mlflow = alive("mlflow") or _start("mlflow")
         if "worker" in _read() and alive("worker") is None:
             _start("worker")
+    if not (_watching and _watching[0].is_alive()):  # it does not live on in a forked process
+        _watching[:] = [watchdog.keep(_read, _restart)]
     if wait_for_mlflow and mlflow.url:
         wait("mlflow")
     _refresh_prefect()
@@ -66,7 +97,8 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
 def wait(name: str) -> None:
     """Wait until a service that was started answers. Raises ServiceFailed with its log's end."""
     process, deadline = _read()[name], time.monotonic() + START_SECONDS
-    while not answers(f"{process.url}{HEALTH[name]}"):
+    # A server that starts lets who asks wait: to ask often would only make its queue longer.
+    while not answers(f"{process.url}{HEALTH[name]}", PROBE_SECONDS):
         if not process.alive or time.monotonic() > deadline:
             what = "did not answer in time" if process.alive else "ended at its start"
             raise ServiceFailed(
@@ -83,13 +115,19 @@ def start_worker() -> Process:
 
 
 def down() -> dict[str, str]:
-    """Stop the worker, the MLflow UI and the Prefect server; what became of each."""
+    """Stop the worker, the MLflow UI and the Prefect server; what became of each.
+
+    Nobody starts them again before the next `up`, which starts the worker too if there was one.
+    """
     with lock(home() / "locks" / "services", timeout=START_SECONDS):
+        _recover()
         found = _read()
         report: dict[str, str] = {
             name: stop(found[name]) for name in ("worker", "mlflow", "prefect") if name in found
         }
-        _write({"worker": found["worker"]} if "worker" in found else {})
+        # A record that is no process: `up` knows by it that there was a worker.
+        worker = found["worker"].model_copy(update={"pid": 0}) if "worker" in found else None
+        _write({"worker": worker} if worker else {})
     forget("PREFECT_API_URL")
     return report
 
@@ -111,6 +149,30 @@ def _server_status(name: str, url: str | None) -> dict[str, Any]:
     return {"url": url, "pid": process.pid if process else None, "healthy": healthy}
 
 
+def _check_prefect() -> None:
+    """Raise BadInput unless the user's Prefect server answers, whatever it says."""
+    api = str(given("PREFECT_API_URL"))
+    parts = urlsplit(api)
+    try:
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        socket.create_connection((parts.hostname or "", port), PROBE_SECONDS).close()
+    except (KeyError, OSError, ValueError) as error:
+        raise BadInput(
+            f"PREFECT_API_URL is {api}, where no Prefect server answers ({error}): start that "
+            "server, or `unset PREFECT_API_URL` to use a local one"
+        ) from error
+
+
+def check_ray() -> None:
+    """Raise BadInput when `RAY_ADDRESS` names a cluster that cannot be reached."""
+    address = os.environ.get("RAY_ADDRESS")
+    if address and not _ray_status()["healthy"]:
+        raise BadInput(
+            f"RAY_ADDRESS is {address}, where no Ray cluster answers: start it "
+            "(`ray start --head`), or `unset RAY_ADDRESS` to use this machine alone"
+        )
+
+
 def _ray_status() -> dict[str, Any]:
     """Ray lives with each run, so only a cluster named by the user can be down."""
     address = os.environ.get("RAY_ADDRESS") or "local"
@@ -121,8 +183,9 @@ def _ray_status() -> dict[str, Any]:
 def _listens(address: str) -> bool:
     parts = urlsplit(address if "//" in address else f"//{address}")
     try:
-        socket.create_connection((parts.hostname or "", parts.port or 10001), 0.5).close()
-    except OSError:
+        port = parts.port or 10001
+        socket.create_connection((parts.hostname or "", port), PROBE_SECONDS).close()
+    except (OSError, ValueError):
         return False
     return True
 
@@ -142,14 +205,31 @@ def _given_mlflow() -> str | None:
 
 
 def _start(name: str) -> Process:
-    """Start a service and record it. The caller holds the lock."""
-    process = {"prefect": _spawn_prefect, "mlflow": _spawn_mlflow, "worker": _spawn_worker}[name]()
+    """Start a service and record it, at the address it had. The caller holds the lock."""
+    dead = _read().get(name)
+    if dead and name != "worker":  # the worker's children are runs, which may go on
+        end_orphans(dead)
+    spawners = {"prefect": _spawn_prefect, "mlflow": _spawn_mlflow, "worker": _spawn_worker}
+    process = spawners[name](urlsplit(dead.url).port if dead and dead.url else None)
     _write(_read() | {name: process})
     return process
 
 
-def _spawn_prefect() -> Process:
-    port, claim = claim_port(PREFECT_PORT)
+def _restart(name: str, dead: Process) -> None:
+    """Start a service again that died, unless somebody else has, or has taken it down."""
+    with lock(home() / "locks" / "services", timeout=START_SECONDS):
+        if _read().get(name) != dead:
+            return
+        process = _start(name)
+    log.warning("the %s service died and is started again", name)
+    if process.url != dead.url:
+        log.error("%s was taken by another program; it is now at %s", dead.url, process.url)
+
+
+def _spawn_prefect(port: int | None) -> Process:
+    listening = listen(port, PORT_SECONDS) if port else listen(PREFECT_PORT)
+    port = int(listening.getsockname()[1])
+    handle = listening.detach()
     variables = {
         "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://127.0.0.1:{port},http://localhost:{port}",
@@ -157,17 +237,16 @@ def _spawn_prefect() -> Process:
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
     }
-    address = ("--host", "127.0.0.1", "--port", str(port))
-    command = [sys.executable, "-m", "prefect", "server", "start", *address]
-    return spawn("prefect", command, variables, f"http://127.0.0.1:{port}", claim)
+    command = [sys.executable, *COMMANDS["prefect"], str(port), str(handle)]
+    return spawn("prefect", command, variables, f"http://127.0.0.1:{port}", handle)
 
 
-def _spawn_mlflow() -> Process:
+def _spawn_mlflow(port: int | None) -> Process:
     """The sender of journals, with the UI unless the user has a server of their own."""
-    command = [sys.executable, "-m", "cluster.mlflow_server"]
+    command = [sys.executable, *COMMANDS["mlflow"]]
     if _given_mlflow():
         return spawn("mlflow", command, {})
-    port, claim = claim_port(MLFLOW_PORT)
+    port, claim = claim_port(port or MLFLOW_PORT)
     hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
     variables = {
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
@@ -177,15 +256,15 @@ def _spawn_mlflow() -> Process:
     return spawn("mlflow", [*command, str(port)], variables, f"http://127.0.0.1:{port}", claim)
 
 
-def _spawn_worker() -> Process:
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", WORK_POOL]
+def _spawn_worker(_: int | None) -> Process:
+    command = [sys.executable, *COMMANDS["worker"], "--pool", WORK_POOL]
     return spawn("worker", [*command, "--type", "process", "--name", "headrace"], {})
 
 
-def answers(url: str) -> bool:
-    """Whether an HTTP GET of this URL succeeds."""
+def answers(url: str, timeout: float = 0.5) -> bool:
+    """Whether an HTTP GET of this URL succeeds in so many seconds."""
     try:
-        with urllib.request.urlopen(url, timeout=0.5) as reply:  # noqa: S310
+        with urllib.request.urlopen(url, timeout=timeout) as reply:  # noqa: S310
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError, ValueError):
         return False
@@ -204,11 +283,23 @@ def alive(name: str) -> Process | None:
 
 
 def _read() -> dict[str, Process]:
-    path = home() / "services.json"
+    return _recorded() or {}
+
+
+def _recorded() -> dict[str, Process] | None:
+    """What `services.json` says; None where it is missing or damaged."""
     try:
-        return {k: Process.model_validate(v) for k, v in json.loads(path.read_text()).items()}
-    except (FileNotFoundError, ValueError):
-        return {}
+        text = (home() / "services.json").read_text()
+        return {k: Process.model_validate(v) for k, v in json.loads(text).items()}
+    except (FileNotFoundError, ValueError, AttributeError):
+        return None
+
+
+def _recover() -> None:
+    """Where the record is missing or damaged, find what runs. The caller holds the lock."""
+    if _recorded() is None:
+        found = {name: find(command) for name, command in COMMANDS.items()}
+        _write({name: process for name, process in found.items() if process})
 
 
 def _write(processes: dict[str, Process]) -> None:

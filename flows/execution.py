@@ -7,27 +7,27 @@ artifact; bytes stay where they are.
 """
 
 import logging
-import re
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
-from uuid import UUID
 
+import httpx
 from prefect import task
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
-from prefect.states import Cancelled, Completed, State
+from prefect.states import Cancelled, Completed, Failed, State
 from prefect_ray.context import remote_options
 
+from cluster import ray_session
 from cluster.artifact import Artifact
-from cluster.errors import BadInput, explain
+from cluster.errors import BadInput, StageFailed, explain
 from cluster.mlflow_tracking import settle, stage_tracker
 from cluster.placement import Placement
+from cluster.prefect_progress import ProgressArtifact
 from cluster.prefect_server import mark_crashed
 from cluster.runs import StageRecord
 from cluster.stage import build, info
@@ -36,8 +36,13 @@ from flows.dag import Dag, Node
 
 log = logging.getLogger("headrace.run")
 Handle = PrefectFuture[str] | State[str]
-PROGRESS_SECONDS = 5.0
 RAY_RETRIES = 2  # a killed worker process: Ray runs the stage again, which resumes from its scratch
+RAY_RESTARTS = 2
+DEATH_POLL_SECONDS = 1.0
+WORKER_DIED = (
+    f"its worker process died {RAY_RETRIES + 1} times, killed by hand or for want of memory; "
+    "the same command goes on from its last checkpoint"
+)
 
 
 @dataclass(frozen=True)
@@ -54,35 +59,12 @@ class Call:
     forced: bool
 
 
-class ProgressArtifact:
-    """Shows a stage's progress on its page in the Prefect UI; at most every five seconds."""
-
-    def __init__(self, name: str):
-        self.name, self.shown = name, 0.0
-        self.id: UUID | None = None
-
-    def __call__(self, report: dict[str, Any]) -> None:
-        """Create or update the artifact; an unreachable server never holds up a stage."""
-        if time.monotonic() - self.shown < PROGRESS_SECONDS or not report["total"]:
-            return
-        self.shown = time.monotonic()
-        percent = 100 * report["done"] / report["total"]
-        try:
-            if self.id is None:
-                key = re.sub("[^a-z0-9]+", "-", self.name.lower())
-                shown = create_progress_artifact(percent, key=key, description=self.name)
-                self.id = cast(UUID, shown)  # a coroutine only where an event loop runs
-            else:
-                update_progress_artifact(self.id, percent)
-        except Exception as error:
-            log.warning("progress of %s is not shown: %s", self.name, error)
-
-
 @task(cache_policy=NO_CACHE, persist_result=False)
 def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> str:
     """Build one stage in this process; the path of its artifact."""
     tracker = stage_tracker(call.function, call.name, call.tracking_parent, call.spec.fingerprint)
     arguments: dict[str, Any] = {name: _load(value) for name, value in inputs.items()}
+    progress = ProgressArtifact(call.spec.recipe, call.name)
     try:
         artifact = build(
             call.function,
@@ -90,7 +72,7 @@ def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> str:
             spec=call.spec,
             placement=call.placement,
             tracker=tracker,
-            on_progress=ProgressArtifact(call.name),
+            on_progress=progress,
             force=call.forced,
             **arguments,
             **call.literals,
@@ -98,6 +80,7 @@ def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> str:
     except BaseException:
         tracker.close("FAILED")
         raise
+    progress.finish()
     if "model.safetensors" in artifact.manifest.files:
         tracker.model(artifact.path)
     tracker.close()
@@ -148,6 +131,8 @@ class Run:
         self.dag, self.placement, self.tracking_parent = dag, placement, tracking_parent
         self.handles: dict[str, Handle] = {}
         self.records: dict[str, StageRecord] = {}
+        self.restarts = 0
+        self.no_ray: State[str] | None = None
 
     def start(self, node: Node) -> Handle:
         """Start a stage of which all that it needs has ended."""
@@ -164,7 +149,15 @@ class Run:
         call = _call(node, self.dag, self.placement, self.tracking_parent)
         with remote_options(max_retries=RAY_RETRIES, **_resources(node, self.placement)):
             submit: Any = build_stage.with_options(**names).submit
-            return cast(PrefectFuture[str], submit(call, inputs))
+            return self._submitted(partial(submit, call, inputs))
+
+    def _submitted(self, submit: Callable[[], PrefectFuture[str]]) -> Handle:
+        """What submits a stage, called; where there is no Ray, every stage fails for that."""
+        try:
+            return self.no_ray or submit()
+        except (BadInput, StageFailed) as error:
+            self.no_ray = Failed(message=str(error), data=error)
+            return self.no_ray
 
     def causes(self, node: Node) -> list[str]:
         """The failed stages for which this one cannot run."""
@@ -179,14 +172,47 @@ class Run:
     def ended(self) -> list[Node]:
         """The started stages that have ended and have no record yet; waits until there is one."""
         started = [n for n in self.dag if n.name in self.handles and n.name not in self.records]
-        done = [node for node in started if isinstance(self.handles[node.name], State)]
-        if done:
-            return done
+        done: list[Node] = []
+        while not done:
+            done = [node for node in started if isinstance(self.handles[node.name], State)]
+            if not done and ray_session.died():
+                self._start_again(started)
+            elif not done:
+                self._wait(started)
+        return done
+
+    def _wait(self, started: list[Node]) -> None:
+        """Let a second pass, or less if a stage ends; those that have are replaced by their states.
+
+        What a session returned that died since is not believed.
+        """
         import ray
 
         running = {cast(Any, self.handles[node.name]).wrapped_future: node for node in started}
-        ready, _ = ray.wait(list(running), num_returns=1)
-        return [running[reference] for reference in ready]
+        try:
+            ready, _ = ray.wait(list(running), num_returns=1, timeout=DEATH_POLL_SECONDS)
+        except SystemError as error:  # how Ray passes on what a signal handler raises
+            raise error.__cause__ or error from None
+        states = {running[ref].name: _final_state(self.handles[running[ref].name]) for ref in ready}
+        if not ray_session.died():
+            self.handles |= states
+
+    def _start_again(self, lost: list[Node]) -> None:
+        """Start another Ray session and in it the stages that the one before took with it."""
+        self.restarts += 1
+        for node in lost:
+            _tell_crashed(self.handles[node.name])
+        self._submitted(self._restarted_ray)
+        for node in lost:
+            self.handles[node.name] = self.start(node)
+
+    def _restarted_ray(self) -> Any:
+        if self.restarts > RAY_RESTARTS:
+            raise StageFailed(
+                f"Ray's daemon died {self.restarts} times in this run, most likely for want of "
+                "memory; the same command goes on from the stages that are built"
+            )
+        ray_session.restart()
 
 
 def _ended_with(stage: Any, *arguments: Any) -> State[str]:
@@ -277,17 +303,29 @@ def _described(error: BaseException) -> dict[str, Any]:
         return {"error": str(error), "bad_input": True}
     if isinstance(error, OSError) and (known := explain(error)):
         return {"error": known[0], "bad_input": known[1] == 2}
+    if isinstance(error, StageFailed):
+        return {"error": str(error)}
     # Of an error that nobody foresaw, its kind and the notes on where it happened as well.
-    return {"error": "".join(traceback.format_exception_only(error)).strip()}
+    what = "".join(traceback.format_exception_only(error)).strip()
+    killed = type(error).__module__ == "ray.exceptions"
+    return {"error": f"{WORKER_DIED}\n{what}" if killed else what}
 
 
 def _final_state(handle: Handle) -> State[str]:
     if isinstance(handle, State):
         return handle
     handle.wait()
-    if handle.state.is_crashed():  # the dead worker could not tell the server itself
-        mark_crashed(task_run_id=str(handle.task_run_id))
+    if handle.state.is_crashed():
+        _tell_crashed(handle)
     return handle.state
+
+
+def _tell_crashed(handle: Handle) -> None:
+    """Tell Prefect of a task run whose process died; it could not do that itself."""
+    try:
+        mark_crashed(task_run_id=str(cast(PrefectFuture[str], handle).task_run_id))
+    except httpx.HTTPError as error:
+        log.warning("Prefect is not told of a crashed stage: %s", error)
 
 
 def _error(state: State[str]) -> BaseException:

@@ -22,7 +22,7 @@ from cluster.ray_session import LazyRayTaskRunner
 from cluster.ray_tasks import end_tasks
 from cluster.reaper import reap
 from cluster.runs import RunRecord, StageRecord
-from cluster.services import up
+from cluster.services import Services, up
 from flows.execution import execute
 from flows.planning import plan_of_run
 from flows.recipe import Recipe
@@ -47,10 +47,13 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
     dag = plan_of_run(goal, recipe, rebuild)
     store = dag.store
     reap(store.root)
+    services = up()
     record = RunRecord.start(recipe.model_dump(mode="json"), goal)
     record = record.model_copy(update={"flow_run_id": str(runtime.flow_run.id)})
     tracked = PipelineRun.start(recipe.name, record.id, record.recipe, record.flow_run_id)
-    record = record.model_copy(update={"tracking_run": tracked.run_id, "urls": _urls(tracked)})
+    record = record.model_copy(
+        update={"tracking_run": tracked.run_id, "urls": _urls(tracked, services)}
+    )
     record.save(store.root)
     for note in recipe.left_out() if goal == "all" else ():
         log.warning(note)
@@ -72,9 +75,13 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
             if stage.artifact and stage.stage in TABLES:
                 tracked.table(f"{stage.name}.json", Path(stage.artifact) / TABLES[stage.stage])
         tracked.finish(status, record.metrics)
-        record = record.model_copy(update={"urls": _urls(tracked)})  # MLflow has its page by now
+        urls = _urls(tracked, services)  # MLflow has its page by now
+        record = record.model_copy(update={"urls": urls})
         record.save(store.root)
-    _publish(record)
+    try:
+        _publish(record)
+    except Exception as error:  # the run has ended, whether or not Prefect can be told
+        log.warning("Prefect does not show the report of %s: %s", record.id, error)
     return _state(record)
 
 
@@ -85,8 +92,7 @@ def _state(record: RunRecord) -> State[Any]:
     return Completed(message=f"{record.id}: {len(record.stages)} stages")
 
 
-def _urls(tracked: PipelineRun) -> dict[str, str]:
-    services = up()
+def _urls(tracked: PipelineRun, services: Services) -> dict[str, str]:
     flow_url = f"{services.prefect_ui}/runs/flow-run/{runtime.flow_run.id}"
     urls = {"prefect": flow_url, "mlflow": tracked.url(services.mlflow_ui)}
     return {name: url for name, url in urls.items() if url}

@@ -1,6 +1,7 @@
 """run, data, pretrain, sweep: carry a recipe to a goal. plan: say what would happen."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -120,17 +121,23 @@ def carry_out(
 def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
     from cluster.home import home
     from cluster.runs import records
-    from cluster.services import up
+    from cluster.services import check_ray, up
     from flows.planning import at_hand, planned
 
+    check_ray()
     dag = planned(goal, recipe, rebuild)
     with waiting("starting the local services"):
         up()
+    import httpx
+
     from flows.pipeline import pipeline
     from flows.progress import watch
 
     with watch(dag), at_hand(dag):
-        state = pipeline(recipe, goal, list(rebuild), return_state=True)
+        try:
+            state = pipeline(recipe, goal, list(rebuild), return_state=True)
+        except httpx.HTTPError as error:  # the stages are done; Prefect could not be told
+            return _untold(error)
     for record in reversed(records(home())):
         if record.flow_run_id == str(state.state_details.flow_run_id):
             # One that crashed between stages has no failed stage to tell of.
@@ -139,6 +146,22 @@ def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
             return found | (crash if record.status == "crashed" else {})
     state.result()  # a run that ended before it had a record raises its own error
     raise StageFailed(_ending(state))
+
+
+def _untold(error: Exception) -> dict[str, Any]:
+    """The record of this process's run, whose end the Prefect server was too dead to hear of."""
+    from cluster.home import home
+    from cluster.locks import whoami
+    from cluster.runs import records
+
+    gone = (
+        f"the Prefect server at {os.environ['PREFECT_API_URL']} went away during the run ({error})"
+    )
+    own = [r for r in records(home()) if r.process == whoami() and r.status != "running"]
+    if not own:
+        raise StageFailed(f"{gone}: start it and give the same command again") from error
+    tell(f"{gone}; the next run there tells it how this one ended", "warning:", "yellow")
+    return own[-1].model_dump(mode="json", by_alias=True)
 
 
 def _tell_of_stop(out: Output, goal: str, stop: BaseException) -> None:

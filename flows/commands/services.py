@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cluster.errors import BadInput
 from flows.commands.options import AsJson, Home, Overrides, RecipeName
 from flows.output import Output, output
 
@@ -18,14 +19,32 @@ def up(home: Home = None, as_json: AsJson = False) -> None:
         _show(out, state())
 
 
-def down(home: Home = None, as_json: AsJson = False) -> None:
-    """Stop the local services; what they stored stays."""
+def down(
+    force: Annotated[bool, typer.Option("--force", help="even while a run needs them")] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Stop the local services; what they stored stays. Refuses while a run is going on here."""
     from cluster.services import down as stop
 
     with output(as_json) as out:
+        if not force:
+            _check_idle()
         stopped = stop()
         out.result({"stopped": stopped})
         out.say("stopped " + (", ".join(stopped) or "nothing: no service was running"))
+
+
+def _check_idle() -> None:
+    """Raise BadInput naming the runs of this home that are going on, which need the services."""
+    from cluster.home import home
+    from cluster.runs import records
+
+    if running := [r.id for r in records(home()) if r.status == "running" and r.alive]:
+        raise BadInput(
+            f"{', '.join(running)} is going on and needs the services: wait for it or end it, or "
+            "stop them all the same with `headrace down --force`"
+        )
 
 
 def status(home: Home = None, as_json: AsJson = False) -> None:

@@ -86,3 +86,24 @@ def test_a_killed_run_is_marked_everywhere(toy: ModuleType, shared_home: Path) -
     assert (state["type"], state["message"]) == ("CRASHED", "Its process is gone.")
     assert ended(tracked._journal.path) == "KILLED"
     assert reap(shared_home) == []
+
+
+def test_prefect_is_told_later_of_what_ended_while_it_was_away(
+    toy: ModuleType, shared_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record is closed already; the flow run is found by what Prefect thinks goes on."""
+    with client() as server:
+        body = {"name": "headrace"}
+        flow = server.post("/flows/", json=body).raise_for_status().json()["id"]
+        body = {"flow_id": flow, "state": {"type": "RUNNING"}}
+        runs = [server.post("/flow_runs/", json=body).json()["id"] for _ in range(4)]
+    for status, flow_run_id in zip(("completed", "crashed", "running"), runs, strict=False):
+        told = {"status": status, "flow_run_id": flow_run_id}
+        RunRecord.start({"name": "mine"}, "all").model_copy(update=told).save(shared_home)
+    with monkeypatch.context() as patch:
+        patch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+        reap(shared_home)  # it is away still: no error
+    reap(shared_home)
+    with client() as server:
+        shown = [server.get(f"/flow_runs/{run}").json()["state"]["type"] for run in runs]
+    assert shown == ["COMPLETED", "CRASHED", "RUNNING", "RUNNING"]

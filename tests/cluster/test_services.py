@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import httpx
 import pytest
 
 from cluster import processes, services
+from cluster.errors import BadInput
 from cluster.processes import Process, claim_port, spawn, stop
 
 
@@ -39,7 +41,7 @@ def test_two_processes_at_once_start_one_server(shared_home: Path) -> None:
         p.parent.name
         for p in Path("/proc").glob("[0-9]*/environ")
         if f"PREFECT_HOME={shared_home}/prefect" in _read(p)
-        and "prefect\0server\0start" in _read(p.parent / "cmdline")
+        and "-m\0cluster.prefect_process" in _read(p.parent / "cmdline")
     ]
     assert servers == [str(record["pid"])]
 
@@ -78,20 +80,61 @@ def test_servers_listen_on_the_loopback_and_refuse_foreign_pages(shared_home: Pa
 def test_what_the_user_names_is_used_and_not_started(
     fresh_home: Path, no_variables: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example:1/api")
+    own = socket.create_server(("127.0.0.1", 0))
+    address = f"http://127.0.0.1:{own.getsockname()[1]}"
+    monkeypatch.setenv("PREFECT_API_URL", f"{address}/api")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example:2")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     started: list[str] = []
     monkeypatch.setattr(services, "spawn", lambda name, *a: started.append(name) or this_process())
     up = services.up()
     assert (up.prefect_ui, up.mlflow_ui) == (
-        "http://prefect.example:1",
+        address,
         "http://mlflow.example:2",
     )
     assert started == ["mlflow"]  # the sender of journals; it serves nothing
     monkeypatch.setattr(services, "answers", lambda url: url.endswith("/health"))
     assert services.status()["prefect"] == {"url": up.prefect_ui, "pid": None, "healthy": True}
     assert services.status()["ray"] == {"url": "127.0.0.1:1", "pid": None, "healthy": False}
+
+
+def test_what_the_user_names_and_is_away_is_told_at_once(
+    fresh_home: Path, no_variables: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "spawn", lambda name, *a: pytest.fail("starts a service"))
+    for wrong in ("http://127.0.0.1:9/api", "127.0.0.1:9", "http://127.0.0.1:99999/api"):
+        monkeypatch.setenv("PREFECT_API_URL", wrong)
+        with pytest.raises(BadInput, match=f"PREFECT_API_URL is {wrong}.*unset PREFECT_API_URL"):
+            services.up()
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    with pytest.raises(BadInput, match=r"RAY_ADDRESS is 127.0.0.1:9.*unset RAY_ADDRESS"):
+        services.check_ray()
+
+
+def test_a_lost_or_damaged_record_is_made_again_from_what_runs(
+    fresh_home: Path, no_variables: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "import time; time.sleep(100)"
+    monkeypatch.setattr(services, "COMMANDS", {"prefect": ("-c", script)})
+    runs = spawn("prefect", [sys.executable, "-c", script, "4321", "7"], {})
+    for damaged in ("{", "[1, 2]", '{"prefect": {"pid": "x"}}', None):
+        path = fresh_home / "services.json"
+        path.unlink(missing_ok=True) if damaged is None else path.write_text(damaged)
+        services._recover()
+        found = services._read()["prefect"]
+        assert (found.pid, found.started) == (runs.pid, runs.started)
+        assert (found.url, found.alive) == ("http://127.0.0.1:4321", True)
+    stop(runs)
+
+
+def test_what_a_dead_service_leaves_behind_is_ended(fresh_home: Path) -> None:
+    process = spawn("parent", ["sh", "-c", "sleep 100 & echo $!; wait"], {})
+    while not Path(process.log).read_text().strip():
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    assert processes.group_alive(process.pid)
+    processes.end_orphans(process)
+    assert not processes.group_alive(process.pid)
 
 
 @pytest.mark.parametrize("change", [{"boot": "another"}, {"started": 1}, {"pid": 2**22 - 1}])

@@ -67,7 +67,7 @@ def scheduled_flow(mark: str) -> None:
     (Path(os.environ["HEADRACE_HOME"]) / mark).write_text(f"{sys.executable} in {Path.cwd()}")
 
 
-@flow
+@flow(name="headrace")
 def endless_flow(mark: str) -> None:
     """Tell the flow run id and go on for ever."""
     (Path(os.environ["HEADRACE_HOME"]) / mark).write_text(str(get_run_context().flow_run.id))

@@ -1,0 +1,105 @@
+"""What a run needs is killed while it works: it goes on, or says what to do."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from cluster import ray_session, services
+from cluster.prefect_server import client
+from cluster.runs import StageRecord
+
+
+@pytest.fixture(scope="module")
+def toy(shared_home: Path) -> Iterator[ModuleType]:
+    """The toy pipeline, importable by the workers too."""
+    services.up()
+    sys.path.insert(0, str(Path(__file__).parent))
+    import dying_toy
+
+    yield dying_toy
+    ray_session.stop()
+    sys.path.remove(str(Path(__file__).parent))
+
+
+def run(
+    toy: ModuleType, root: Path, attack: Callable[[], None], deadly: bool = False
+) -> tuple[dict[str, str], list[StageRecord]]:
+    """Prefect's states and the records of a run whose first stage ends after the attack."""
+
+    def when_it_digs() -> None:
+        while not (root / "digging").exists():
+            time.sleep(0.1)
+        attack()
+        (root / "go").touch()
+
+    attacker = threading.Thread(target=when_it_digs, daemon=True)
+    attacker.start()
+    flow_run_id, records = toy.toy_pipeline(root, toy.Waits(folder=str(root)), deadly)
+    return states(flow_run_id), records
+
+
+def states(flow_run_id: str) -> dict[str, str]:
+    """The state of the flow run and of the last run of each task; they arrive with a delay."""
+    deadline = time.monotonic() + 30
+    while True:
+        with client() as server:
+            flow_run = server.get(f"/flow_runs/{flow_run_id}").raise_for_status().json()
+            body = {"flow_runs": {"id": {"any_": [flow_run_id]}}, "sort": "EXPECTED_START_TIME_ASC"}
+            tasks = server.post("/task_runs/filter", json=body).raise_for_status().json()
+        found = {run["name"]: run["state_type"] for run in tasks}
+        found["flow"] = flow_run["state_type"]
+        ended = not {"RUNNING", "PENDING"} & set(found.values())
+        if (ended and len(found) > 2) or time.monotonic() > deadline:
+            return found
+        time.sleep(0.5)
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_run_rides_through_the_death_of_prefect_and_mlflow(
+    toy: ModuleType, tmp_path: Path
+) -> None:
+    before = {name: services._read()[name] for name in ("prefect", "mlflow")}
+
+    def attack() -> None:
+        for process in before.values():
+            kill(process.pid)
+
+    shown, records = run(toy, tmp_path, attack)
+    assert [r.error or r.state for r in records] == ["built", "built"]
+    assert shown == {"dig": "COMPLETED", "fill": "COMPLETED", "flow": "COMPLETED"}
+    for name, process in before.items():
+        services.wait(name)
+        again = services.alive(name)
+        assert again and again.pid != process.pid
+        assert again.url == process.url
+
+
+@pytest.mark.parametrize("daemon", ["raylet", "gcs_server"])
+def test_a_run_rides_through_the_death_of_ray(toy: ModuleType, tmp_path: Path, daemon: str) -> None:
+    def attack() -> None:
+        kill(next(pid for pid, _ in ray_session._daemons if ray_session._name(pid) == daemon))
+
+    shown, records = run(toy, tmp_path, attack)
+    assert [r.error or r.state for r in records] == ["built", "built"]
+    assert shown == {"dig": "COMPLETED", "fill": "COMPLETED", "flow": "COMPLETED"}
+    assert not ray_session.died()
+
+
+def test_a_stage_whose_worker_is_killed_every_time_is_crashed_and_says_what_to_do(
+    toy: ModuleType, tmp_path: Path
+) -> None:
+    shown, records = run(toy, tmp_path, lambda: None, deadly=True)
+    assert [record.state for record in records] == ["failed", "skipped"]
+    assert "its worker process died 3 times" in str(records[0].error)
+    assert "the same command goes on" in str(records[0].error)
+    assert shown == {"die": "CRASHED", "fill": "CANCELLED", "flow": "COMPLETED"}
