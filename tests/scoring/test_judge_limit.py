@@ -2,22 +2,24 @@
 
 import pytest
 
+from cluster.artifact import Manifest
 from cluster.errors import BadInput
-from tasks.scoring.judge import _check
-from tasks.scoring.judging.rows import Score
+from tasks.scoring.judge import JudgeSettings, check_judged
+
+SETTINGS = JudgeSettings(max_unscored=0.5)
 
 
-def scores(*reasons: str | None) -> list[Score]:
-    return [
-        Score(str(i), "qag", "coverage", score=None if reason else 1.0, reason=reason)
-        for i, reason in enumerate(reasons)
-    ]
+def judged(scores: int, **unscored: int) -> Manifest:
+    facts = {"scores": scores, "unscored": unscored}
+    identity = {"stage": "judge", "version": 1, "recipe": "test", "fingerprint": ""}
+    return Manifest(**identity, settings={}, inputs={}, facts=facts)
 
 
 def test_answers_with_nothing_to_ask_about_are_no_fault_of_the_judge() -> None:
-    _check(scores("nothing_to_ask", "no_context", "nothing_to_ask", None), allowed=0.5)
+    check_judged(judged(4, nothing_to_ask=2, no_context=1), SETTINGS)
 
 
 def test_a_judge_that_does_not_answer_is() -> None:
-    with pytest.raises(BadInput, match=r"2 of 3 scores are missing .*timeout"):
-        _check(scores("timeout", "timeout", None), allowed=0.5)
+    with pytest.raises(BadInput, match=r"2 of 3 scores are missing.*timeout"):
+        check_judged(judged(3, timeout=2), SETTINGS)
+    check_judged(judged(4, timeout=2), SETTINGS)
