@@ -2,13 +2,12 @@
 
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cluster import reaper, services
+from cluster import reaper, run_stop, services
 from cluster.errors import BadInput
 from cluster.run_stop import stop_run
 from cluster.runs import RunRecord, records
@@ -58,16 +57,19 @@ def running(root: Path, manner: str) -> "subprocess.Popen[str]":
 @pytest.mark.parametrize(
     ("manner", "done", "code"), [("civil", "stopped", 143), ("deaf", "killed", -9)]
 )
-def test_a_running_run_is_ended(tmp_path: Path, manner: str, done: str, code: int) -> None:
+def test_a_running_run_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manner: str, done: str, code: int
+) -> None:
+    monkeypatch.setattr(run_stop, "PATIENCE", 1.0)
     process = running(tmp_path, manner)
-    # The parent waits as a shell would: a zombie is no process that goes on.
-    with process:
-        found: dict[str, Any] = {}
-        asked = threading.Thread(target=lambda: found.update(r=stop_run(tmp_path, "mill", 1.0)))
-        asked.start()
-        assert process.wait(60) == code
-        asked.join(60)
-    record, how = found["r"]
+    with process, ThreadPoolExecutor(1) as beside:
+        asked = beside.submit(stop_run, tmp_path, "mill")
+        try:
+            # The parent waits as a shell would: a zombie is no process that goes on.
+            assert process.wait(60) == code
+            record, how = asked.result(60)
+        finally:
+            process.kill()
     assert (record.status, how) == ("crashed", done)
 
 
