@@ -71,6 +71,7 @@ def lineage(name: str) -> list[str]:
     return found
 
 
+@cache
 def declared_by(name: str, attribute: str) -> str | None:
     """The class in a lineage that has an attribute."""
     for each in lineage(name):
@@ -79,10 +80,21 @@ def declared_by(name: str, attribute: str) -> str | None:
     return None
 
 
+@cache
 def typed(annotation: str) -> Type:
     """What an annotation says."""
     words = re.findall(r"\w+", annotation)
     return Type(frozenset(w for w in words if w in classes()), bool(MANY.match(annotation)))
+
+
+@cache
+def attribute_type(name: str, attribute: str) -> Type:
+    """What a field of a class, or what its method returns, is annotated as."""
+    about = classes()[name]
+    method, said = about.methods.get(attribute), about.fields.get(attribute)
+    if said is None and method is not None and method.returns:
+        said = ast.unparse(method.returns)
+    return typed((said or "").strip("'\""))
 
 
 NOTHING = Type(frozenset())
@@ -190,16 +202,10 @@ class Reader:
         found: set[str] = set()
         many = False
         for name in kind.classes:
-            if (declarer := declared_by(name, attribute)) is None:
-                continue
-            about = classes()[declarer]
-            method = about.methods.get(attribute)
-            said = about.fields.get(attribute)
-            if said is None and method is not None and method.returns:
-                said = ast.unparse(method.returns)
-            one = typed((said or "").strip("'\""))
-            found |= one.classes
-            many |= one.many
+            if declarer := declared_by(name, attribute):
+                one = attribute_type(declarer, attribute)
+                found |= one.classes
+                many |= one.many
         return Type(frozenset(found), many)
 
 
@@ -218,6 +224,7 @@ def _checks(function: Function) -> bool:
     return function.name == "identity" or any(check in marks for check in CHECKS)
 
 
+@cache
 def reads() -> set[Read]:
     """Every (class, attribute) that the product reads, by the class that declares it."""
     alive, waiting = set[Read](), defaultdict[Read, set[Read]](set)
