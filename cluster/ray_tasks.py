@@ -1,48 +1,38 @@
-"""What Ray's workers on this machine are doing for this process, and its orderly end."""
+"""The end of what Ray does for a run: what waits is dropped, what works may leave a checkpoint."""
 
 import contextlib
 import os
 import signal
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 PATIENCE = 60.0
-IDLE = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
+NO_TASK = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 
 
-def end_tasks() -> bool:
-    """Send SIGTERM to the local workers that carry out a task of this process, and wait for them:
-    a training leaves a checkpoint first. Whether all ended in time.
+def end_tasks(references: Sequence[Any], patience: float = PATIENCE) -> None:
+    """Drop the tasks that wait, ask those that work to end, and wait until they have: a training
+    leaves a checkpoint first. On other hosts than this they are interrupted by Ray, at some time.
     """
-    busy = list(_busy())
-    for pid in busy:
+    if not references:
+        return
+    import ray
+
+    for reference in reversed(references):  # those that wait first, or the next would begin
+        ray.cancel(reference)
+    for pid in _working(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + PATIENCE
-    while any(_works(pid) for pid in busy):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
+    ray.wait(list(references), num_returns=len(references), timeout=patience)
 
 
-def _busy() -> Iterator[int]:
-    """The processes below this one that carry out a task of Ray."""
-    queue = [os.getpid()]
-    while queue:
-        children = Path(f"/proc/{queue.pop()}/task").glob("*/children")
-        for listed in children:
-            with contextlib.suppress(OSError):
-                found = [int(pid) for pid in listed.read_text().split()]
-                queue += found
-                yield from (pid for pid in found if _works(pid))
-
-
-def _works(pid: int) -> bool:
-    """Whether a process is a worker of Ray with a task, which names it."""
-    try:
-        title = Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return False
-    return title.startswith("ray::") and not title.startswith(IDLE)
+def _working(parent: int) -> Iterator[int]:
+    """The processes below this one that carry out a task of Ray, which names them."""
+    for listed in Path(f"/proc/{parent}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for pid in map(int, listed.read_text().split()):
+                title = Path(f"/proc/{pid}/cmdline").read_text()
+                if title.startswith("ray::") and not title.startswith(NO_TASK):
+                    yield pid
+                yield from _working(pid)

@@ -8,7 +8,7 @@ artifact; bytes stay where they are.
 
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -21,6 +21,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 from prefect.states import Cancelled, Completed, Failed, State
 from prefect_ray.context import remote_options
+from prefect_ray.task_runners import PrefectRayFuture
 
 from cluster import ray_session
 from cluster.artifact import Artifact
@@ -29,6 +30,7 @@ from cluster.mlflow_tracking import settle, stage_tracker
 from cluster.placement import Placement
 from cluster.prefect_progress import ProgressArtifact
 from cluster.prefect_server import mark_crashed
+from cluster.ray_tasks import end_tasks
 from cluster.runs import StageRecord
 from cluster.stage import build, info
 from cluster.store import Spec, Store
@@ -112,15 +114,11 @@ def execute(
     `on_stage` is called as each ends. A failed stage skips those that need it; the others go on.
     """
     run = Run(dag, placement, tracking_parent)
-    waiting = list(dag)
-    while len(run.records) < len(dag.nodes):
-        for node in waiting:
-            if run.records.keys() >= {need.name for need in _needs(node)}:
-                run.handles[node.name] = run.start(node)
-        waiting = [node for node in waiting if node.name not in run.handles]
-        for node in run.ended():
-            run.records[node.name] = _record(node, run.handles[node.name], run.causes(node))
-            on_stage(run.records[node.name])
+    try:
+        run.carry_out(on_stage)
+    except BaseException:
+        run.end()
+        raise
     return [run.records[node.name] for node in dag]
 
 
@@ -133,6 +131,19 @@ class Run:
         self.records: dict[str, StageRecord] = {}
         self.restarts = 0
         self.no_ray: State[str] | None = None
+
+    def carry_out(self, on_stage: Callable[[StageRecord], None]) -> None:
+        """Start every stage when what it needs has ended, and record what becomes of it."""
+        waiting = list(self.dag)
+        while len(self.records) < len(self.dag.nodes):
+            for node in waiting:
+                if self.records.keys() >= {need.name for need in _needs(node)}:
+                    self.handles[node.name] = self.start(node)
+            waiting = [node for node in waiting if node.name not in self.handles]
+            for node in self.ended():
+                found = _record(node, self.handles[node.name], self.causes(node))
+                self.records[node.name] = found
+                on_stage(found)
 
     def start(self, node: Node) -> Handle:
         """Start a stage of which all that it needs has ended."""
@@ -188,7 +199,7 @@ class Run:
         """
         import ray
 
-        running = {cast(Any, self.handles[node.name]).wrapped_future: node for node in started}
+        running = self._references(started)
         try:
             ready, _ = ray.wait(list(running), num_returns=1, timeout=DEATH_POLL_SECONDS)
         except SystemError as error:  # how Ray passes on what a signal handler raises
@@ -213,6 +224,16 @@ class Run:
                 "memory; the same command goes on from the stages that are built"
             )
         ray_session.restart()
+
+    def end(self) -> None:
+        """End what was started and goes on; trainings leave a checkpoint."""
+        going_on = [n for n in self.dag if n.name in self.handles and n.name not in self.records]
+        end_tasks(list(self._references(going_on)))
+
+    def _references(self, nodes: Sequence[Node]) -> dict[Any, Node]:
+        """Stages that Ray has been given, by Ray's reference."""
+        handles = ((self.handles[node.name], node) for node in nodes)
+        return {h.wrapped_future: node for h, node in handles if isinstance(h, PrefectRayFuture)}
 
 
 def _ended_with(stage: Any, *arguments: Any) -> State[str]:

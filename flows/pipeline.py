@@ -19,7 +19,6 @@ from prefect.states import Completed, Failed, State
 from cluster.artifact import Artifact
 from cluster.mlflow_tracking import PipelineRun
 from cluster.ray_session import LazyRayTaskRunner
-from cluster.ray_tasks import end_tasks
 from cluster.reaper import reap
 from cluster.runs import RunRecord, StageRecord
 from cluster.services import Services, up
@@ -63,8 +62,6 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
         execute(dag, recipe.placement, tracked.run_id, on_stage=done.append)
         status = "failed" if any(s.state == "failed" for s in done) else "completed"
     finally:
-        if status == "crashed":
-            end_tasks()
         seconds = round(time.monotonic() - started, 3)
         order = [node.name for node in dag]
         done.sort(key=lambda stage: order.index(stage.name))

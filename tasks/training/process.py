@@ -25,15 +25,17 @@ def threads(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def terminated(event: threading.Event) -> Iterator[None]:
-    """Set the event on SIGTERM; only the main thread can listen."""
+    """Set the event on SIGTERM and on SIGINT, by which Ray cancels; in the main thread alone."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: event.set())
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: event.set()) for number in numbers]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def seed_dropout(seed: int, step: int, world: World, place: int) -> None:
