@@ -11,7 +11,7 @@ PATIENCE = 60.0
 NO_TASK = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 
 
-def end_tasks(references: Sequence[Any], patience: float = PATIENCE) -> None:
+def end_tasks(references: Sequence[Any]) -> None:
     """Drop the tasks that wait, ask those that work to end, and wait until they have: a training
     leaves a checkpoint first. On other hosts than this they are interrupted by Ray, at some time.
     """
@@ -24,7 +24,7 @@ def end_tasks(references: Sequence[Any], patience: float = PATIENCE) -> None:
     for pid in _working(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-    ray.wait(list(references), num_returns=len(references), timeout=patience)
+    ray.wait(list(references), num_returns=len(references), timeout=PATIENCE)
 
 
 def _working(parent: int) -> Iterator[int]:
