@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -30,6 +31,16 @@ def toy(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return toy_flow
 
 
+@pytest.fixture
+def every_8_seconds(toy: ModuleType) -> Iterator[str]:
+    """A schedule; were its deployment to stay, its runs would slow all tests that follow."""
+    yield "* * * * * */8"
+    with client() as server:
+        found = server.get("/deployments/name/toy-scheduled/toy")
+        if found.is_success:
+            server.delete(f"/deployments/{found.json()['id']}").raise_for_status()
+
+
 def wait_for(path: Path, seconds: float = 120.0) -> str:
     deadline = time.monotonic() + seconds
     while not (path.exists() and path.read_text()):
@@ -38,10 +49,11 @@ def wait_for(path: Path, seconds: float = 120.0) -> str:
     return path.read_text()
 
 
-def test_a_scheduled_run_is_carried_out_by_the_worker(toy: ModuleType, shared_home: Path) -> None:
+def test_a_scheduled_run_is_carried_out_by_the_worker(
+    toy: ModuleType, shared_home: Path, every_8_seconds: str
+) -> None:
     entrypoint = "toy_flow.scheduled_flow"
     marked = {"mark": "scheduled-mark"}
-    every_8_seconds = "* * * * * */8"
     soon = deploy(
         toy.scheduled_flow,
         entrypoint=entrypoint,
