@@ -2,11 +2,14 @@
 
 import json
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
-from cluster.stage import build, stage
+from cluster.artifact import Artifact
+from cluster.stage import build, specify, stage
 from cluster.store import Draft, Store
 from model.config import from_depth
 from model.flops import flops_per_token, parameter_count
@@ -19,6 +22,14 @@ from tasks.training.outcome import out_of_memory
 from tasks.training.settings import OptimizerSettings
 
 VOCABULARY, CONTEXT = 16, 16
+
+
+def labelled(function: Callable[..., None], store: Store, label: str, **arguments: Any) -> Artifact:
+    """A member of a sweep, as it is planned: its label tells it from the others."""
+    inputs = {key: a.fingerprint for key, a in arguments.items() if isinstance(a, Artifact)}
+    literals = {key: value for key, value in arguments.items() if key not in inputs}
+    spec = specify(function, "test", inputs, literals, label)
+    return build(function, store, spec=spec, **arguments)
 
 
 @stage(version=1, name="shards")
@@ -61,7 +72,7 @@ def shards(store):
 @pytest.fixture(scope="module")
 def member(store, shards):
     settings = plan_sweep(sweep_settings(), VOCABULARY).members[0]
-    return build(sweep_run, store, label=settings.label, shards=shards, settings=settings, seed=0)
+    return labelled(sweep_run, store, settings.label, shards=shards, settings=settings, seed=0)
 
 
 def test_a_run_learns_and_says_what_it_cost(member):
@@ -98,10 +109,8 @@ def test_a_run_that_diverges_is_kept_with_its_reason_and_no_loss(store, shards):
 
 def test_a_run_that_branches_off_a_trunk_is_the_run_from_scratch_to_the_bit(store, shards):
     short, long = plan_sweep(sweep_settings(tokens=(6_400, 12_800)), VOCABULARY).members
-    first = build(trunk, store, label="a", shards=shards, settings=short.trunk(), seed=0)
-    second = build(
-        trunk, store, label="b", shards=shards, settings=long.trunk(), seed=0, before=first
-    )
+    first = labelled(trunk, store, "a", shards=shards, settings=short.trunk(), seed=0)
+    second = labelled(trunk, store, "b", shards=shards, settings=long.trunk(), seed=0, before=first)
     branched = build(sweep_run, store, shards=shards, settings=long, seed=0, trunk=second)
     scratch = build(sweep_run, store, shards=shards, settings=long, seed=0)
     assert branched.manifest.metrics["loss"] == scratch.manifest.metrics["loss"]
@@ -115,8 +124,8 @@ def test_a_run_that_branches_off_a_trunk_is_the_run_from_scratch_to_the_bit(stor
 def test_runs_of_a_trunk_that_diverged_say_so(store, shards):
     wild = OptimizerSettings(learning_rate=1e30, clip=None, warmup_steps=0, cooldown_share=0.2)
     (member,) = plan_sweep(sweep_settings(optimizer=wild), VOCABULARY).members
-    bad = build(trunk, store, label="wild", shards=shards, settings=member.trunk(), seed=0)
-    run = build(sweep_run, store, label="w", shards=shards, settings=member, seed=0, trunk=bad)
+    bad = labelled(trunk, store, "wild", shards=shards, settings=member.trunk(), seed=0)
+    run = labelled(sweep_run, store, "w", shards=shards, settings=member, seed=0, trunk=bad)
     assert run.manifest.facts["status"] == "diverged"
     assert (
         "its trunk wild: step 1 of" in run.manifest.facts["why"]
@@ -134,8 +143,7 @@ def test_out_of_memory_is_told_from_other_errors(store, shards, monkeypatch):
 def test_a_sweep_reaches_its_forecast(store, shards):
     plan = plan_sweep(sweep_settings(widths=(8, 16), tokens=(3200, 6400)), VOCABULARY)
     runs = [
-        build(sweep_run, store, label=m.label, shards=shards, settings=m, seed=0)
-        for m in plan.members
+        labelled(sweep_run, store, m.label, shards=shards, settings=m, seed=0) for m in plan.members
     ]
     held = runs[-1].manifest
     goal = {"name": held.label} | {k: held.metrics[k] for k in ("params", "tokens", "flops")}
