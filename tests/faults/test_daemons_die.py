@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,12 +19,15 @@ from cluster.runs import StageRecord
 def toy(shared_home: Path) -> Iterator[ModuleType]:
     """The toy pipeline, importable by the workers too."""
     services.up()
-    sys.path.insert(0, str(Path(__file__).parent))
-    import dying_toy
+    here = str(Path(__file__).parent)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(here)
+        patch.setenv("PYTHONPATH", os.pathsep.join([here, str(Path.cwd())]))
+        import dying_toy
 
-    yield dying_toy
-    ray_session.stop()
-    sys.path.remove(str(Path(__file__).parent))
+        ray_session.stop()  # one that runs already has workers without that path
+        yield dying_toy
+        ray_session.stop()
 
 
 def run(
@@ -53,7 +55,7 @@ def states(flow_run_id: str) -> dict[str, str]:
             flow_run = server.get(f"/flow_runs/{flow_run_id}").raise_for_status().json()
             body = {"flow_runs": {"id": {"any_": [flow_run_id]}}, "sort": "EXPECTED_START_TIME_ASC"}
             tasks = server.post("/task_runs/filter", json=body).raise_for_status().json()
-        found = {run["name"]: run["state_type"] for run in tasks}
+        found = {run["name"].partition("-")[0]: run["state_type"] for run in tasks}
         found["flow"] = flow_run["state_type"]
         ended = not {"RUNNING", "PENDING"} & set(found.values())
         if (ended and len(found) > 2) or time.monotonic() > deadline:
