@@ -61,13 +61,13 @@ class RunRecord(Record):
     @classmethod
     def start(cls, recipe: dict[str, Any], goal: str) -> "RunRecord":
         """A record of a run that begins now, in this process."""
-        stamp, started = time.strftime("%Y%m%d-%H%M%S"), start_time(os.getpid())
+        stamp = time.strftime("%Y%m%d-%H%M%S")
         return cls(
             id=f"{recipe['name']}-{stamp}-{secrets.token_hex(2)}",
             recipe=recipe,
             goal=goal,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
-            process=whoami() | ({} if started is None else {"started": started}),
+            process=_this_process(),
         )
 
     def save(self, root: Path) -> None:
@@ -75,6 +75,11 @@ class RunRecord(Record):
         folder = root / "runs"
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / f"{self.id}.json", self.model_dump_json(indent=1, by_alias=True))
+
+    @property
+    def own(self) -> bool:
+        """Whether it is a run of this very process."""
+        return self.process == _this_process()
 
     @property
     def alive(self) -> bool:
@@ -91,6 +96,11 @@ class RunRecord(Record):
         if "started" in self.process:
             return start_time(pid) == self.process["started"]
         return _exists(pid)
+
+
+def _this_process() -> dict[str, str | int]:
+    started = start_time(os.getpid())
+    return whoami() | ({} if started is None else {"started": started})
 
 
 def records(root: Path) -> list[RunRecord]:

@@ -288,8 +288,9 @@ def _read() -> dict[str, Process]:
 
 def _recorded() -> dict[str, Process] | None:
     """What `services.json` says; None where it is missing or damaged."""
+    path = home() / "services.json"  # a home that is none is another matter than a damaged record
     try:
-        text = (home() / "services.json").read_text()
+        text = path.read_text()
         return {k: Process.model_validate(v) for k, v in json.loads(text).items()}
     except (FileNotFoundError, ValueError, AttributeError):
         return None

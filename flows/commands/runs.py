@@ -151,13 +151,12 @@ def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
 def _untold(error: Exception) -> dict[str, Any]:
     """The record of this process's run, whose end the Prefect server was too dead to hear of."""
     from cluster.home import home
-    from cluster.locks import whoami
     from cluster.runs import records
 
     gone = (
         f"the Prefect server at {os.environ['PREFECT_API_URL']} went away during the run ({error})"
     )
-    own = [r for r in records(home()) if r.process == whoami() and r.status != "running"]
+    own = [r for r in records(home()) if r.own and r.status != "running"]
     if not own:
         raise StageFailed(f"{gone}: start it and give the same command again") from error
     tell(f"{gone}; the next run there tells it how this one ended", "warning:", "yellow")
@@ -167,11 +166,10 @@ def _untold(error: Exception) -> dict[str, Any]:
 def _tell_of_stop(out: Output, goal: str, stop: BaseException) -> None:
     """What there is to say of a run that was ended from outside."""
     from cluster.home import home
-    from cluster.locks import whoami
     from cluster.runs import records
 
     for record in reversed(records(home())):
-        if record.process == whoami():
+        if record.own:
             found = record.model_dump(mode="json", by_alias=True)
             out.result(_result(found | {"status": "failed", "error": reason(stop)}, goal))
             tell("what is finished is kept; the same command goes on from here")

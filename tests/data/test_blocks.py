@@ -15,6 +15,7 @@ import pytest
 from cluster import ray_session
 from cluster.errors import BadInput
 from cluster.placement import Placement
+from cluster.settings import contents
 from cluster.stage import build, specify
 from cluster.store import Draft
 from flows.dag import changes
@@ -133,7 +134,9 @@ def test_an_unexpected_error_is_raised_once_and_names_its_file(folder, store, wo
 def test_a_killed_run_goes_on_and_ends_the_same(folder, store, small_blocks, monkeypatch, finished):
     status, _ = drive(store, folder, "--die-after", str(finished))
     assert status == -signal.SIGKILL
-    scratch = store.scratch(specify(read, "test", {}, {"settings": settings_for(folder)}))
+    settings = settings_for(folder)
+    spec = specify(read, "test", {}, {"settings": settings}, found=contents(settings))
+    scratch = store.scratch(spec)
     found = sorted(p.name for p in (scratch / "blocks").glob("[!.]*"))
     assert found == [f"{n:05d}" for n in range(finished)]
     assert len(list((scratch / "blocks").glob(".*"))) == 1  # half a block, under a hidden name

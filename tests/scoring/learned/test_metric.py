@@ -9,7 +9,7 @@ import pytest
 
 from cluster.errors import BadInput
 from tasks.scoring.learned.metric import LearnedMetric, damage, learn_file, tau
-from tasks.scoring.overlap.scores import METRICS, Manner, figure, score
+from tasks.scoring.overlap.scores import METRICS, Manner, columns, figure, summary
 from tasks.scoring.predictions import score_file
 
 TEXT = "the river carries cold water from high hills to an old mill near our town"
@@ -33,7 +33,7 @@ def test_it_learns_what_is_better_and_says_how_well(tmp_path: Path) -> None:
     assert result["interval"][0] <= result["tau"] <= result["interval"][1]
     manner = Manner(learned=tmp_path / "metric.json")
     texts = ["the old mill in 1901.", "the the town"]
-    found = score(texts, [["the old mill in 1901."]] * 2, ["learned"], manner)
+    found = summary(columns(texts, [["the old mill in 1901."]] * 2, ["learned"], manner), 2)
     first, second = (row["learned"] for row in found["rows"])
     assert first > second
     assert found["signatures"]["learned"].startswith("learned|file:")

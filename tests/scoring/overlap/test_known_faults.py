@@ -85,6 +85,7 @@ def test_every_number_says_how_it_was_made() -> None:
         (Manner(smooth="add-k", smooth_value=1), "bleu"),
         (Manner(chrf_eps=True), "chrf"),
     ):
-        other = score(["a b"], [["a b"]], NAMES, manner)["signatures"]
+        found = columns(["a b"], [["a b"]], NAMES, manner)
+        other = {name: column.signature for name, column in found.items()}
         assert other[changed] != plain[changed]
         assert other["meteor"] == plain["meteor"] and other["exact"] == plain["exact"]
