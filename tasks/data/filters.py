@@ -40,7 +40,9 @@ SHOWN_SOURCES = 3
 class FilterSettings(Settings):
     """A preset of rules, changes to it, and further filters."""
 
-    preset: Literal["basic", "code", "web"] = "basic"
+    preset: Literal["basic", "code", "web"] = Field(
+        "basic", description="rules to begin with; web has those of Gopher, C4 and FineWeb"
+    )
     limits: dict[str, float | None] = Field(
         {}, description="limits by rule: changes one of the preset, adds a rule, null drops one"
     )

@@ -73,7 +73,10 @@ class NameSettings(Settings):
 class RedactSettings(Settings):
     """What to take out, and what to put in its place."""
 
-    kinds: tuple[Kind, ...] = ("email", "ip", "phone", "card", "iban", "national_id", "secret")
+    kinds: tuple[Kind, ...] = Field(
+        ("email", "ip", "phone", "card", "iban", "national_id", "secret"),
+        description="what to look for; address is by rules too, name takes the model of `names`",
+    )
     how: Annotated[Literal["mask", "replace", "pseudonymise"], Content(_keyed)] = Field(
         "mask",
         description="<EMAIL>; a fixed email@example.com; or <EMAIL:1f0c...>, the same for the same "
