@@ -189,7 +189,7 @@ def _is_within(names: list[str], then: Manifest, now: Spec) -> bool:
     return all(not reached.get(name) or old[name] >= new[name] for name in names)
 
 
-def changes(then: Manifest, now: Spec) -> str:
+def changes(then: Manifest, now: Spec | Manifest) -> str:
     """What differs between an earlier artifact of a stage and the one wanted now, in words."""
     found = []
     if then.version != now.version:

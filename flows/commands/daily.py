@@ -5,11 +5,10 @@ from typing import Annotated
 
 import typer
 
-from flows.commands.options import AsJson, Home
+from flows.commands.options import AsJson, Home, RunName
 from flows.output import output
 
 GOES_ON = "what is built is kept, and the same command goes on from its checkpoints"
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="a run's id, or its recipe's name")]
 
 
 def init(

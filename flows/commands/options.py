@@ -40,6 +40,12 @@ Rebuild = Annotated[
 Inspect = Annotated[
     bool, typer.Option("--inspect", help="show samples of what each stage removed, beside kept")
 ]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="print one JSON line with this metric of the run, for experiments"
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
 Home = Annotated[
     Path | None,
@@ -53,4 +59,8 @@ Home = Annotated[
 ]
 ArtifactName = Annotated[
     str, typer.Argument(help="stage/folder, a stage's name, or a fingerprint's beginning")
+]
+RunName = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="a run's id, its beginning, or its recipe's name"),
 ]

@@ -12,6 +12,7 @@ from flows.commands.options import (
     AsJson,
     Home,
     Inspect,
+    Metric,
     OneAtATime,
     Over,
     Overrides,
@@ -31,11 +32,12 @@ def run(
     recipe: RecipeName = "quickstart",
     overrides: Overrides = None,
     rebuild: Rebuild = None,
+    metric: Metric = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
     """The whole pipeline: raw text to an evaluated model and a report."""
-    carry_out("all", recipe, overrides, rebuild, as_json)
+    carry_out("all", recipe, overrides, rebuild, as_json, metric=metric)
 
 
 def data(
@@ -54,11 +56,12 @@ def pretrain(
     recipe: RecipeName,
     overrides: Overrides = None,
     rebuild: Rebuild = None,
+    metric: Metric = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
     """To the pretrained model and its held-out score."""
-    carry_out("pretrain", recipe, overrides, rebuild, as_json)
+    carry_out("pretrain", recipe, overrides, rebuild, as_json, metric=metric)
 
 
 def sweep(
@@ -92,8 +95,9 @@ def carry_out(
     as_json: bool,
     inspected: bool = False,
     varied: Callable[["Recipe"], "Recipe"] = lambda recipe: recipe,
+    metric: str | None = None,
 ) -> None:
-    """Run a recipe, `varied` once it is read, to a goal, show it, print its result.
+    """Run a recipe, `varied` once it is read, to a goal, show it, print its result or one `metric`.
 
     Raises BadInput (exit 2) when the recipe or a source is at fault, else StageFailed (exit 1).
     """
@@ -101,16 +105,16 @@ def carry_out(
     from flows.recipe import load
     from flows.samples import inspect, show_inspection
 
-    with output(as_json) as out:
+    with output(as_json or metric is not None) as out:
         recipe = varied(load(name, overrides or ()))
         try:
             record = _run_flow(recipe, goal, rebuild or ())
         except (KeyboardInterrupt, SystemExit) as stop:
-            _tell_of_stop(out, goal, stop)
+            _tell_of_stop(out, goal, stop, metric)
             raise
         samples = inspect(record) if inspected else None
         result = _result(record, goal) | ({} if samples is None else {"inspect": samples})
-        out.result(result)
+        out.result(_printed(result, metric))
         _show(out, record)
         if "variants" in result:
             show_variants(out, result)
@@ -163,7 +167,7 @@ def _untold(error: Exception) -> dict[str, Any]:
     return own[-1].model_dump(mode="json", by_alias=True)
 
 
-def _tell_of_stop(out: Output, goal: str, stop: BaseException) -> None:
+def _tell_of_stop(out: Output, goal: str, stop: BaseException, metric: str | None) -> None:
     """What there is to say of a run that was ended from outside."""
     from cluster.home import home
     from cluster.runs import records
@@ -171,7 +175,8 @@ def _tell_of_stop(out: Output, goal: str, stop: BaseException) -> None:
     for record in reversed(records(home())):
         if record.own:
             found = record.model_dump(mode="json", by_alias=True)
-            out.result(_result(found | {"status": "failed", "error": reason(stop)}, goal))
+            stopped = found | {"status": "failed", "error": reason(stop)}
+            out.result(_printed(_result(stopped, goal), metric))
             tell("what is finished is kept; the same command goes on from here")
             return
 
@@ -189,6 +194,24 @@ def _result(record: dict[str, Any], goal: str) -> dict[str, Any]:
     if goal == "sweep" and record["status"] == "completed":
         result |= sweep_result(record["stages"])
     return result
+
+
+def _printed(result: dict[str, Any], metric: str | None) -> dict[str, Any]:
+    """What goes to stdout: all of it, or the line of an experiment, which is about one metric.
+
+    Its value is None where the run ended before it had one. Raises BadInput for a metric that a
+    completed run does not have; what it built is kept.
+    """
+    from cluster.settings import nearest
+
+    if metric is None:
+        return result
+    found, run = result["metrics"], result["id"]
+    if metric not in found and result["status"] == "completed":
+        raise BadInput(f"run {run} has no metric '{metric}': {nearest(metric, found)}")
+    about = ("id", "status", "seconds", "error")
+    line = {"metric": metric, "value": found.get(metric)}
+    return line | {key: result[key] for key in about if key in result}
 
 
 def _show(out: Output, record: dict[str, Any]) -> None:

@@ -136,7 +136,7 @@ def tokens(stages: Stages) -> list[tuple[str, Any]]:
 
 def training(artifact: Artifact) -> View:
     """The loss curve and figures of one training; empty when it left neither."""
-    rows = _rows(artifact)
+    rows = training_rows(artifact)
     figures = list(_scalars(artifact.manifest.metrics))
     if not (rows or figures):
         return {}
@@ -223,6 +223,18 @@ def libraries(artifacts: Sequence[Artifact]) -> list[tuple[str, str]]:
     return [(name, ", ".join(sorted(versions))) for name, versions in sorted(found.items())]
 
 
+def training_rows(artifact: Artifact) -> list[dict[str, Any]]:
+    """The steps of a training that have a loss, from its `metrics.jsonl`; none without one.
+
+    Raises BadInput when the file is damaged.
+    """
+    if "metrics.jsonl" not in artifact.manifest.files:
+        return []
+    lines = artifact.file("metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines if line.strip()]
+    return [row for row in rows if row.get("loss") is not None and "step" in row]
+
+
 def _card(name: str, value: Any, beside: str) -> View:
     return {"name": name, "value": value, "beside": beside}
 
@@ -243,15 +255,6 @@ def _picked(rows: Sequence[dict[str, Any]] | None, keys: Sequence[str]) -> list[
 def _scalars(values: dict[str, Any]) -> list[tuple[str, Any]]:
     kept = (int, float, str)
     return [(words.label(k), v) for k, v in values.items() if isinstance(v, kept)]
-
-
-def _rows(artifact: Artifact) -> list[dict[str, Any]]:
-    """The steps of a training, from its `metrics.jsonl`."""
-    if "metrics.jsonl" not in artifact.manifest.files:
-        return []
-    lines = artifact.file("metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines if line.strip()]
-    return [row for row in rows if row.get("loss") is not None and "step" in row]
 
 
 def _short_name(artifact: Artifact) -> str:

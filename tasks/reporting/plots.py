@@ -56,6 +56,29 @@ def loss_curve(rows: Sequence[Mapping[str, Any]], title: str) -> str:
     return svg(draw, f"Training loss of {title} by step", (3.7, 2.5))
 
 
+def loss_curves(curves: Sequence[Sequence[Sequence[float]]], by: str, title: str) -> str:
+    """Losses of two trainings laid over each other, each with a running mean; `curves` are pairs of
+    step or tokens (`by`) and loss, of the first and the second run. One of them may have none.
+    """
+    places = [np.array([x for x, _ in curve], dtype=float) for curve in curves]
+    losses = [np.array([y for _, y in curve], dtype=float) for curve in curves]
+
+    def draw(axes: Axes) -> None:
+        for x, y, label, colour, width in zip(
+            places, losses, "ab", (ACCENT, WARM), (2.6, 1.2), strict=True
+        ):
+            if len(y):  # the first is the broader line: where they are equal both are seen
+                axes.plot(x, y, color=colour, linewidth=0.6, alpha=0.35)
+                smooth = _running_mean(y, len(y) // 60)
+                axes.plot(x, smooth, color=colour, linewidth=width, label=label)
+        axes.set_xlabel(by)
+        axes.set_ylabel("loss, nats per target")
+        axes.legend(loc="upper right")
+        _frame_losses(axes, np.concatenate(losses))
+
+    return svg(draw, f"Training losses of both runs, {title}, by {by}", (4.8, 2.8))
+
+
 def _frame_losses(axes: Axes, loss: np.ndarray) -> None:
     """Let a spike at the start run out of the frame rather than flatten the rest."""
     finite = loss[np.isfinite(loss)]

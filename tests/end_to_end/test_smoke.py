@@ -152,6 +152,17 @@ def test_a_changed_vocabulary_rebuilds_what_depends_on_it(first_run: dict[str, A
     reasons = {stage["name"]: stage["why"] for stage in changed["stages"]}
     assert reasons["tokenizer"] == "vocab_size 512 -> 600"
     assert reasons["shards"] == "its tokenizer changed"
+    apart = headrace("compare", first_run["id"], changed["id"])
+    assert apart["settings"]["tokenizer.vocab_size"] == [512, 600]
+    assert apart["data"]["stages"]["shards"]["why"] == "its tokenizer changed"
+
+
+def test_an_experiment_is_one_line_and_its_log_is_kept(first_run: dict[str, Any]) -> None:
+    said = headrace("pretrain", "smoke", "--metric", "bits_per_byte")
+    assert said["value"] == first_run["metrics"]["bits_per_byte"]
+    assert said.keys() == {"metric", "value", "id", "status", "seconds"}
+    lines = headrace("logs", first_run["id"])["lines"]
+    assert any(line["stage"] == "pretrain" and "trained on" in line["message"] for line in lines)
 
 
 def test_generate_continues_a_prompt(first_run: dict[str, Any]) -> None:
