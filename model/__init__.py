@@ -1,5 +1,4 @@
 """THE NETWORK: blocks, objectives, heads, decoding, parameter and FLOP counts, in pure PyTorch.
 
-Imports torch, numpy, safetensors and the standard library only, and Numba, if it is
-there, to decode faster on a CPU.
+Imports torch, numpy, safetensors and the standard library only.
 """

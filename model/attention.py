@@ -26,7 +26,7 @@ class Attention(nn.Module, SharesRows):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.config, self.attend = config, attend
+        self.config = config
         heads = config.heads + 2 * config.kv_heads
         self.qkv = nn.Linear(config.width, heads * config.head_dim, bias=config.bias != "none")
         self.out = nn.Linear(
@@ -61,14 +61,14 @@ class Attention(nn.Module, SharesRows):
         v_BKSE = v_BTKE.transpose(1, 2)
         if past is not None:
             k_BKSE, v_BKSE = past.append(k_BKSE, v_BKSE)
-        mixed_BHTE = self.attend(config, q_BHTE, k_BKSE, v_BKSE, sight, self.training)
+        mixed_BHTE = attend(config, q_BHTE, k_BKSE, v_BKSE, sight, self.training)
         return self.out(mixed_BHTE.transpose(1, 2).flatten(2))
 
     def _shared(self, qk_BTHE: Tensor, v_BTKE: Tensor, sight: Sight, sharing: Sharing) -> Tensor:
         """The mixed values of this process's positions, of which others have the rest."""
         parts = *qk_BTHE.split([self.config.heads, self.config.kv_heads], 2), v_BTKE
         q_BHTE, k_BKSE, v_BKSE = (sharing.by_heads(part).transpose(1, 2) for part in parts)
-        mixed_BHTE = self.attend(self.config, q_BHTE, k_BKSE, v_BKSE, sight, self.training)
+        mixed_BHTE = attend(self.config, q_BHTE, k_BKSE, v_BKSE, sight, self.training)
         return sharing.by_positions(mixed_BHTE.transpose(1, 2)).flatten(2)
 
 
@@ -77,7 +77,7 @@ class CrossAttention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.config, self.attend = config, attend
+        self.config = config
         biased = config.bias != "none"
         keys, queries = (n * config.head_dim for n in (config.kv_heads, config.heads))
         self.query = nn.Linear(config.width, queries, bias=biased)
@@ -98,7 +98,7 @@ class CrossAttention(nn.Module):
                 past.memory = k_BKSE.contiguous(), v_BKSE.contiguous()
         else:
             k_BKSE, v_BKSE = past.memory
-        mixed_BHTE = self.attend(self.config, q_BHTE, k_BKSE, v_BKSE, sight, self.training)
+        mixed_BHTE = attend(self.config, q_BHTE, k_BKSE, v_BKSE, sight, self.training)
         return self.out(mixed_BHTE.transpose(1, 2).flatten(2))
 
     def _heads(self, x_BTD: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ Letters: B rows, T positions, S encoder positions, D width, V vocabulary. Traini
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -57,8 +57,6 @@ class LanguageModel(nn.Module, SharesRows):
 
     config: ModelConfig
     embedding: nn.Embedding
-    multiply: Callable[..., Tensor] = staticmethod(F.linear)
-    """What makes `logits` of the head's input, matrix and bias."""
 
     def add_head(self) -> None:
         """Make the LM head, after the rest of the network."""
@@ -83,7 +81,7 @@ class LanguageModel(nn.Module, SharesRows):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of every token, `[..., V]`, from hidden states `[..., D]`."""
-        scores = self.multiply(self.head_input(hidden), self.head_weight, self.head_bias)
+        scores = F.linear(self.head_input(hidden), self.head_weight, self.head_bias)
         return softcap(scores, self.config.logit_softcap)
 
     def embed(self, inputs_BT: Tensor) -> Tensor:

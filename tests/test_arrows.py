@@ -13,8 +13,6 @@ ALLOWED = {
     "model": {"model"},
 }
 MODEL_LIBRARIES = {"torch", "numpy", "safetensors"}
-FASTER_WITH = {"kernels.py": {"numba"}}
-"""Modules of the model that it does without where their library is missing."""
 MODULES = sorted(p for package in ALLOWED for p in (ROOT / package).rglob("*.py"))
 
 
@@ -41,7 +39,7 @@ def test_the_model_needs_torch_numpy_and_safetensors_only(path: Path) -> None:
     import sys
 
     foreign = imported(path) - set(sys.stdlib_module_names) - {"model"}
-    assert foreign <= MODEL_LIBRARIES | FASTER_WITH.get(path.name, set())
+    assert foreign <= MODEL_LIBRARIES
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from model.cache import Cache
 from model.encoder_decoder import EncoderDecoder
-from model.generation.few_rows import with_quick_products
 from model.transformer import Memory, Transformer
 
 Network = Transformer | EncoderDecoder
@@ -44,7 +43,7 @@ class Reader:
     ) -> None:
         _check(network, prompts, room, start_ids)
         context = network.config.context
-        self.network = with_quick_products(network.eval())
+        self.network = network.eval()
         self.device = network.embedding.weight.device
         self.memory: Memory | None = None
         if isinstance(network, EncoderDecoder):

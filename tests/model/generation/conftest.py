@@ -1,4 +1,4 @@
-"""A toy decoder whose next-token probabilities are far from even; the number of threads."""
+"""A toy decoder whose next-token probabilities are far from even."""
 
 from collections.abc import Callable
 from functools import cache
@@ -43,11 +43,3 @@ def score(log_probs) -> Callable[[list[int], tuple[int, ...]], float]:
         return sum(float(log_probs([*prompt, *answer[:i]])[token]) for i, token in steps)
 
     return total
-
-
-@pytest.fixture
-def threads():
-    """Sets PyTorch's threads, and puts them back."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
