@@ -14,8 +14,6 @@ import pytest
 # The path is short because Ray opens sockets below it.
 _HOME = Path(tempfile.mkdtemp(prefix="hr-"))
 os.environ["HEADRACE_HOME"] = str(_HOME)
-# Kernels are compiled once per version of their sources, not once per test run.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache/kernels"))
 for _name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
     os.environ.pop(_name, None)
 

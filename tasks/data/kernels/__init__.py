@@ -4,11 +4,9 @@
     def count_newlines(data: Bytes, offsets: Offsets, out: Counts) -> None: ...
 
 A kernel takes the bytes of a whole batch and the offsets of its texts (`buffers.text_buffer`),
-never a Python string. The machine code is kept in `$HEADRACE_HOME/kernels/<hash of the sources>`:
-Numba itself notices a change in a kernel's own file only, not in a file whose kernels it calls.
+never a Python string. `caching` says what the machine code is kept by.
 """
 
-import hashlib
 import os
 from collections.abc import Callable
 from functools import cache
@@ -18,29 +16,32 @@ from typing import Any, TypeVar
 from cluster.home import subfolder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-MARK = b"tasks.data.kernels"
 
 
 def kernel(function: Function) -> Function:
     """Compile a function in nopython mode, without the interpreter's lock."""
     import numba
 
-    setattr(numba.config, "CACHE_DIR", str(cache_folder()))  # noqa: B010 (made at run time)
-    compile: Callable[[Function], Any] = numba.njit(cache=True, nogil=True, error_model="numpy")
-    return compile(function)
+    from tasks.data.kernels.caching import KernelCache
+
+    compile: Callable[[Function], Any] = numba.njit(nogil=True, error_model="numpy")
+    compiled = compile(function)
+    compiled._cache = KernelCache(function)
+    return compiled  # type: ignore[no-any-return]
 
 
 @cache
 def cache_folder() -> Path:
-    """Where compiled kernels and tables of this version of the sources are kept.
+    """Where this user's compiled kernels and tables are kept, whatever the clone and the home:
+    `$NUMBA_CACHE_DIR`, or `headrace` in the cache folder of the system, `~/.cache`.
 
-    `NUMBA_CACHE_DIR`, where the user sets it, takes the place of `$HEADRACE_HOME/kernels`.
+    Where nothing can be written there, as for a user without a home, `$HEADRACE_HOME/kernels`.
     """
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[2].rglob("*.py")):
-        if MARK in (source := path.read_bytes()):
-            digest.update(source)
-    root = os.environ.get("NUMBA_CACHE_DIR")
-    folder = (Path(root) if root else subfolder("kernels")) / digest.hexdigest()[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    given, system = os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
+    try:
+        folder = Path(given or Path(system or Path.home() / ".cache") / "headrace")
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        writable = os.access(folder, os.W_OK)
+    except (OSError, RuntimeError):
+        writable = False
+    return folder if writable else subfolder("kernels")

@@ -88,8 +88,11 @@ def _composing() -> npt.NDArray[np.uint8]:
 
 @cache
 def kept(name: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """A table of this version of the sources, made once and kept beside the compiled kernels."""
-    path: Path = cache_folder() / f"{unicodedata.unidata_version}-{name}"
+    """A table as this version of `make` makes it, made once and kept beside the kernels."""
+    from tasks.data.kernels.caching import source_hash
+
+    name = f"{unicodedata.unidata_version}-{source_hash(make)}-{name}"
+    path: Path = cache_folder() / name
     if not path.exists():
         partial = path.with_name(f".{os.getpid()}-{name}")
         with partial.open("wb") as file:
