@@ -25,8 +25,9 @@ def deploy(
 ) -> dict[str, Any]:
     """Create or replace a deployment and see to it that a worker runs it.
 
-    `entrypoint` is the flow's module path (`flows.pipeline.pipeline`); its runs are processes with
-    this Python and this home, in this folder, to which paths are relative. The schedule is `cron`.
+    `entrypoint` is the flow's module path (`headrace.pipeline`); its runs are processes with this
+    Python and this home, in this folder, to which paths are relative and where Prefect looks for
+    that module first. The schedule is `cron`.
     Returns `deployment` (flow name/name) and `next_run` (ISO time, UTC).
     """
     up()
@@ -60,14 +61,8 @@ def _deployment(
 def _job_variables() -> dict[str, str]:
     """What a run's process needs; secrets and the server's address are its worker's own."""
     private = ("PREFECT_API_", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "HF_TOKEN")
-    passed = worker_variables() | {"PYTHONPATH": os.pathsep.join(_import_paths())}
+    passed = worker_variables() | {"PYTHONPATH": os.environ["PYTHONPATH"]}
     return {k: v for k, v in passed.items() if not k.startswith(private)}
-
-
-def _import_paths() -> list[str]:
-    """Where this process finds Headrace when it is not installed, and what the user has set."""
-    own = str(Path(__file__).parents[1])
-    return [own, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 
 
 def _create_work_pool() -> None:

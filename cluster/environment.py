@@ -13,6 +13,9 @@ from pathlib import Path
 
 from cluster.home import home, subfolder
 
+ROOT = str(Path(__file__).parents[1])
+"""Where `flows`, `tasks`, `model` and `cluster` lie."""
+
 TELEMETRY_OFF = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -62,6 +65,7 @@ def prepare() -> None:
     default("PREFECT_HOME", str(subfolder("prefect")))
     default("MLFLOW_TRACKING_URI", f"sqlite:///{subfolder('mlflow') / 'mlflow.db'}")
     keep_bytecode()
+    _come_first()
     if not has_gpu():
         default("DS_ACCELERATOR", "cpu")
     log_from_info()
@@ -120,6 +124,12 @@ def keep_bytecode() -> None:
         default("PYTHONPYCACHEPREFIX", str(subfolder("bytecode")))
         sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
         del os.environ["PYTHONDONTWRITEBYTECODE"]
+
+
+def _come_first() -> None:
+    """Let the processes that this one starts find Headrace before other packages of its names."""
+    others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path != ROOT]
+    os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, others)])
 
 
 def has_gpu() -> bool:

@@ -18,8 +18,9 @@ from typing import Any
 
 from prefect.task_runners import TaskRunner
 from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner
+from ray.job_config import JobConfig
 
-from cluster.environment import default, log_from_info, prepare, worker_variables
+from cluster.environment import ROOT, default, log_from_info, prepare, worker_variables
 from cluster.errors import BadInput, StageFailed
 from cluster.processes import end_all_with, start_time, tail, temporary_folder
 from cluster.services import check_ray
@@ -34,6 +35,17 @@ COMMON: dict[str, Any] = {
 _starting = threading.Lock()
 _daemons: list[tuple[int, int]] = []
 log = logging.getLogger("headrace.run")
+
+
+class OursFirst(JobConfig):
+    """Lets the workers find Headrace before what lies in the driver's folder.
+
+    Ray puts the paths it is given, and then that folder, at the front of theirs, one by one.
+    """
+
+    def _serialize(self) -> Any:
+        self._py_driver_sys_path.append(ROOT)
+        return super()._serialize()
 
 
 class LazyRayTaskRunner(RayTaskRunner):
@@ -126,7 +138,10 @@ def _join(address: str) -> None:
 
     check_ray()
     try:
-        ray.init(address=address, runtime_env={"env_vars": worker_variables()}, **COMMON)
+        # Ray's client, `ray://`, keeps the driver's folder off the workers' path.
+        config = None if "://" in address else OursFirst()
+        variables = {"env_vars": worker_variables()}
+        ray.init(address=address, runtime_env=variables, job_config=config, **COMMON)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise BadInput(
             f"RAY_ADDRESS is {address}, and that Ray cluster cannot be joined: {error}\n"
@@ -148,6 +163,7 @@ def _start_patiently() -> None:
                 include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES,
                 _temp_dir=str(_session_folder()),
+                job_config=OursFirst(),
                 **COMMON,
             )
             return

@@ -12,7 +12,7 @@ def deploy_recipe(recipe: Recipe, cron: str) -> dict[str, Any]:
     parameters = {"recipe": recipe.model_dump(mode="json"), "goal": "all", "rebuild": []}
     return deploy(
         pipeline,
-        entrypoint="flows.pipeline.pipeline",
+        entrypoint="headrace.pipeline",
         name=recipe.name,
         cron=cron,
         parameters=parameters,

@@ -50,8 +50,14 @@ def wait_for(path: Path, seconds: float = 120.0) -> str:
 
 
 def test_a_scheduled_run_is_carried_out_by_the_worker(
-    toy: ModuleType, shared_home: Path, every_8_seconds: str
+    toy: ModuleType,
+    shared_home: Path,
+    every_8_seconds: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    (tmp_path / "cluster.py").write_text("raise RuntimeError('a module of the user')")
+    monkeypatch.chdir(tmp_path)
     entrypoint = "toy_flow.scheduled_flow"
     marked = {"mark": "scheduled-mark"}
     soon = deploy(

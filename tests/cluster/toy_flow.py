@@ -12,6 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.context import get_run_context
 from prefect_ray.context import remote_options
 
+import headrace  # noqa: F401
 from cluster.ray_session import LazyRayTaskRunner, start
 
 log = logging.getLogger("headrace.toy")

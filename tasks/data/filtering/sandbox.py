@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 READY = "ready"
+OURS = ("flows", "tasks", "model", "cluster")
 SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
@@ -25,7 +26,7 @@ def main() -> None:
         names: dict[str, Any] = {"__name__": "custom_filter", "__file__": path}
         exec(compile(source, path, "exec"), names)  # noqa: S102 (what the recipe asks for)
     except BaseException as error:
-        pipe.send(f"{type(error).__name__}: {error}")
+        pipe.send(f"{type(error).__name__}: {error}{_ours(error)}")
         return
     pipe.send(READY)
     while True:
@@ -34,6 +35,17 @@ def main() -> None:
         except EOFError:
             return
         pipe.send(_reason(names[name], name, text))
+
+
+def _ours(error: BaseException) -> str:
+    """Where Headrace's package was found instead of the user's, so much said."""
+    missing = getattr(error, "name", None) if isinstance(error, ImportError) else None
+    if isinstance(error, AttributeError):
+        missing = getattr(error.obj, "__name__", None)
+    name = str(missing).split(".")[0]
+    if name not in OURS:
+        return ""
+    return f"; '{name}' is Headrace's own package here: rename yours"
 
 
 def _reason(function: Any, name: str, text: str) -> str | None:

@@ -67,3 +67,12 @@ def test_what_cannot_be_used_is_named(mine, tmp_path):
     mine.write_text("import nowhere_to_be_found\ndef f(text): pass\n")
     with pytest.raises(BadInput, match="cannot be imported: ModuleNotFoundError"):
         Runner(find(f"{mine}:f"), 1).__enter__()
+
+
+@pytest.mark.parametrize(
+    "line", ["import tasks.mine", "from model import mine", "import tasks; tasks.mine()"]
+)
+def test_of_a_name_that_headrace_has_the_error_says_so(mine, line):
+    mine.write_text(f"{line}\ndef f(text): pass\n")
+    with pytest.raises(BadInput, match=r"'(tasks|model)' is Headrace's own package here"):
+        Runner(find(f"{mine}:f"), 1).__enter__()

@@ -1,0 +1,95 @@
+"""Headrace beside other code of the same names: `tasks/`, `model.py` and others of a user's own."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECIPE = """
+name: beside
+sources: [{path: rows.jsonl}]
+filters: {preset: basic, custom: ["mine.py:keep"]}
+tokenizer: {vocab_size: 300}
+"""
+
+
+def spoil(folder: Path) -> Path:
+    """A folder in which whoever imports one of Headrace's names gets an error."""
+    for name in ("tasks/__init__.py", "cluster/__init__.py", "model.py", "flows.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text('raise RuntimeError("the user\'s own")\n')
+    return folder
+
+
+def from_wheel(folder: Path) -> Path:
+    """Installed into an environment that sees the libraries of this one, and others' packages."""
+    uv = shutil.which("uv")
+    if uv is None:
+        pytest.skip("uv builds the wheel")
+    quiet = [uv, "-q", "--offline"]
+    environment = folder / "environment"
+    subprocess.run([*quiet, "build", "--wheel", "-o", folder, ROOT], check=True)
+    subprocess.run([*quiet, "venv", "-p", sys.executable, environment], check=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    spoil(packages)
+    python = environment / "bin" / "python"
+    wheel = next(folder.glob("*.whl"))
+    subprocess.run([*quiet, "pip", "install", "--no-deps", "-p", python, wheel], check=True)
+    assert "the user's own" in (packages / "model.py").read_text(), "each keeps its files"
+    return environment / "bin" / "headrace"
+
+
+def run_in(folder: Path, command: Path, imports: str) -> subprocess.CompletedProcess[str]:
+    """`headrace data` in a spoilt folder, with a filter of the user's that imports something."""
+    rows = [json.dumps({"text": f"{command} says that {i} is a number. " * 9}) for i in range(9)]
+    (spoil(folder) / "rows.jsonl").write_text("\n".join(rows))
+    (folder / "mine.py").write_text(f"import {imports}\ndef keep(text): return True\n")
+    (folder / "mine.yaml").write_text(RECIPE)
+    variables = os.environ | {"PYTHONPATH": str(spoil(folder / "other"))}
+    line = [command, "data", "mine.yaml", "--json"]
+    return subprocess.run(
+        line, cwd=folder, env=variables, capture_output=True, text=True, timeout=600
+    )
+
+
+def test_others_of_these_names_break_nothing(shared_home: Path, tmp_path: Path) -> None:
+    done = run_in(tmp_path, Path(sys.executable).with_name("headrace"), "tasks.data")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert {stage["state"] for stage in json.loads(done.stdout)["stages"]} == {"built"}
+
+
+def test_installed_beside_others_a_file_that_means_its_own_is_told(
+    shared_home: Path, tmp_path: Path
+) -> None:
+    """The first stage is built, the second says whose package the user's file has found."""
+    done = run_in(tmp_path / "project", from_wheel(tmp_path / "install"), "tasks.mine")
+    assert done.returncode == 2, done.stderr[-2000:]
+    read, filtered, *_ = json.loads(done.stdout)["stages"]
+    assert (read["state"], filtered["state"]) == ("built", "failed")
+    assert "mine.py cannot be imported: ModuleNotFoundError" in filtered["error"]
+    assert "'tasks' is Headrace's own package here: rename yours" in filtered["error"]
+
+
+def test_a_deployment_finds_our_flow(tmp_path: Path) -> None:
+    """Prefect puts the folder of a run before all else; a schedule's test has its whole way."""
+    deployed = (ROOT / "flows" / "deployment.py").read_text()
+    assert 'entrypoint="headrace.pipeline"' in deployed
+    code = (
+        "from prefect.flows import load_flow_from_entrypoint\n"
+        "print(load_flow_from_entrypoint('headrace.pipeline').fn.__module__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=spoil(tmp_path),
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "flows.pipeline\n", done.stderr[-2000:]
