@@ -53,8 +53,9 @@ class CodeBlock:
 
 
 def pages() -> list[Path]:
-    """The README and every page that is written by hand."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """The README, the word to automated contributors and every page that is written by hand."""
+    first = [ROOT / "README.md", ROOT / "AGENTS.md"]
+    return [*first, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(path: Path) -> list[CodeBlock]:

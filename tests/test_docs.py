@@ -252,3 +252,12 @@ def test_the_site_is_built(tmp_path: Path) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(README.read_bytes()) <= HOME_BYTES
+
+
+def test_the_word_to_contributors_is_short_and_names_what_is_there() -> None:
+    text = (ROOT / "AGENTS.md").read_text()
+    assert len(text.splitlines()) <= 60
+    paths = re.findall(r"`((?:flows|tasks|model|cluster|tests)/[^`]*)`", text)
+    paths += re.findall(r"tests/\S+", "".join(b.text for b in blocks(ROOT / "AGENTS.md")))
+    assert len(paths) > 10
+    assert [path for path in paths if not (ROOT / path).exists()] == []
