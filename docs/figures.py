@@ -338,8 +338,8 @@ def workers(axes: Axes) -> None:
 # All of them ------------------------------------------------------------------------------------
 
 FIGURES: dict[str, tuple[Draw, tuple[float, float]]] = {
-    "stages": (stages, (4.4, 6.2)),
-    "rebuilt": (rebuilt, (4.4, 6.2)),
+    "stages": (stages, (4.4, 5.2)),
+    "rebuilt": (rebuilt, (4.4, 5.2)),
     "duplicates": (duplicates, COMPACT),
     "order": (order, COMPACT),
     "mixture": (mixture, COMPACT),

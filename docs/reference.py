@@ -53,9 +53,8 @@ def settings_page() -> str:
     plain = {n: f for n, f in Recipe.model_fields.items() if section(f.annotation) is None}
     parts = [
         "# Settings",
-        "Every key that a recipe may have: what it may be and, behind the dot, what it is when "
-        "left out. `--set KEY=VALUE` takes the same keys; items of a list go by number, "
-        "`--set sources.0.weight=2`.",
+        "Every key that a recipe may have. `--set KEY=VALUE` takes the same keys; items of a list "
+        "go by number, as in `--set sources.0.weight=2`.",
         "A key that is not listed here is refused, with the nearest one that is.",
         "## The recipe",
         fields(Recipe, plain, "", {}),
@@ -115,9 +114,10 @@ def fields(owner: type[BaseModel], chosen: dict[str, FieldInfo], prefix: str, de
     for name, field in chosen.items():
         if not field.description:
             raise ValueError(f"{owner.__name__}.{name} has no description")
-        value = "needed" if field.is_required() else shown(value_of(default, name, field.default))
+        value = None if field.is_required() else shown(value_of(default, name, field.default))
         kind = allowed(field).removesuffix(" or null") if value == "null" else allowed(field)
-        lines.append(f"`{prefix}{name}` <small>{kind} · {value}</small>")
+        facts = f"{kind}, needed" if value is None else f"{kind}; {value} if left out"
+        lines.append(f"`{prefix}{name}` <small>{facts}</small>")
         lines.append(f":   {sentence(field.description)}\n")
     return "\n".join(lines)
 
@@ -282,12 +282,11 @@ def option(command: str, one: inspect.Parameter) -> str:
     marks = [Ge(about.min)] if about.min is not None else []
     marks += [Le(about.max)] if about.max is not None else []
     kind = about.metavar or described(annotation, marks).replace(" or null", "")
-    facts = [] if annotation is bool else [kind]
-    if one.default is inspect.Parameter.empty:
-        facts.append("needed")
-    elif one.default not in (None, False):
-        facts.append(shown(one.default))
-    small = f" <small>{' · '.join(facts)}</small>" if facts else ""
+    small = ""
+    if annotation is not bool:
+        needed = one.default is inspect.Parameter.empty
+        more = "" if one.default is None else f"; {shown(one.default)} if left out"
+        small = f" <small>{kind}{', needed' if needed else more}</small>"
     return f"`{name}`{small}\n:   {sentence(about.help)}\n"
 
 

@@ -46,7 +46,8 @@ class CodeBlock:
 
     def commands(self) -> list[list[str]]:
         """Its `headrace` commands as lists of words, without what the shell does with them."""
-        lines = [line.split("  #")[0].strip() for line in self.text.splitlines()]
+        joined = self.text.replace("\\\n", " ")
+        lines = [line.split("  #")[0].strip() for line in joined.splitlines()]
         words = [shlex.split(line.split("uv run ")[-1]) for line in lines if "headrace " in line]
         found = [one for one in words if one and one[0] == "headrace"]
         return [one[: one.index(">")] if ">" in one else one for one in found]
