@@ -278,7 +278,7 @@ def option(command: str, one: inspect.Parameter) -> str:
         # Typer takes the first name given in `Annotated` for a default.
         given = (about.default, *(about.param_decls or ()))
         flags = [flag for flag in given if isinstance(flag, str) and flag.startswith("-")]
-        name = " ".join(flags) or f"--{one.name.replace('_', '-')}"
+        name = "` `".join(flags) or f"--{one.name.replace('_', '-')}"
     marks = [Ge(about.min)] if about.min is not None else []
     marks += [Le(about.max)] if about.max is not None else []
     kind = about.metavar or described(annotation, marks).replace(" or null", "")
