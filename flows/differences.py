@@ -299,22 +299,26 @@ def _lost(run: str, stages: Stages) -> Iterator[str]:
 
 def _incomparable(one: Stages, two: Stages) -> Iterator[str]:
     """Which figures say less than they seem to."""
-    texts, tokenizers = [], []
-    for stages in (one, two):
-        shards, score = (_manifest(stages, name) for name in ("shards", "evaluate"))
-        if shards is None:
-            return
-        share = (shards.settings.get("settings") or {}).get("heldout_share")
-        scored = score.facts.get("bytes") if score else None
-        texts.append([shards.version, shards.inputs.get("text"), share, scored])
-        tokenizers.append(shards.inputs.get("tokenizer"))
-    if texts[0] != texts[1]:
+    shards = [_manifest(stages, "shards") for stages in (one, two)]
+    scores = [_manifest(stages, "evaluate") for stages in (one, two)]
+    if all(scores) and _differ([_heldout(*pair) for pair in zip(shards, scores, strict=True)]):
         yield (
             "they were not scored on the same held-out text, and differ for that alone; one exam "
             "for both models is put by `headrace exam`"
         )
-    if tokenizers[0] != tokenizers[1]:
+    if all(shards) and _differ([m.inputs.get("tokenizer") for m in shards if m]):
         yield "their tokens differ, so losses are of unlike targets; bits per byte are of one unit"
+
+
+def _heldout(shards: Manifest | None, score: Manifest | None) -> list[Any]:
+    """What decides which text a model is scored on: documents, their share, how much of it."""
+    settings = (shards.settings.get("settings") or {}) if shards else {}
+    text = shards.inputs.get("text") if shards else None
+    return [text, settings.get("heldout_share"), score.facts.get("bytes") if score else None]
+
+
+def _differ(pair: Pair) -> bool:
+    return bool(pair[0] != pair[1])
 
 
 def _manifest(stages: Stages, name: str) -> Manifest | None:

@@ -241,6 +241,19 @@ def test_steps_of_other_sizes_are_compared_by_tokens(
     assert (curve["by"], curve["shared"], curve["parts"]) == ("tokens", 15, 256)
 
 
+def test_scores_on_other_text_are_said_to_be_so(
+    mill: Mill, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = mill.run()
+    facts = {"bytes": 800}
+    other = mill.stage("evaluate", {"max_tokens": 9}, {}, facts=facts)
+    mill.run(stages=[*first.stages[:4], other])
+    mill.run(stages=first.stages[:4])
+    (note,) = compared(capfd, "mill-1", "mill-2")["notes"]
+    assert "not scored on the same held-out text" in note
+    assert not compared(capfd, "mill-2", "mill-3")["notes"]  # of which one has no score
+
+
 def test_an_unknown_run_is_refused(mill: Mill) -> None:
     mill.run()
     with pytest.raises(BadInput, match="no run 'mull': did you mean 'mill'"):
