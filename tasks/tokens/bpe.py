@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tasks.data.kernels.buffers import text_buffer
+from tasks.data.kernels.buffers import Bytes, Offsets, text_array, text_buffer
 from tasks.data.kernels.characters import CODE_POINTS, kept
 from tasks.tokens.bpe_merges import learn_merges
-from tasks.tokens.bpe_strings import count_words, no_words
-from tasks.tokens.bpe_words import LETTER, NEWLINE, NUMBER, SPACE
+from tasks.tokens.bpe_words import LETTER, NEWLINE, NUMBER, SPACE, word_bounds
 from tasks.tokens.encoder import byte_characters
 
 if TYPE_CHECKING:
@@ -30,20 +30,29 @@ def train(texts: Iterable[pa.Array], vocab_size: int, specials: Sequence[str]) -
     """The model that `BpeTrainer` learns from these texts with the pattern `tokenizer.WORDS`."""
     from tokenizers.models import BPE
 
-    kinds, words = character_classes(), no_words(1 << 16)
-    for batch in texts:
-        words = count_words(*text_buffer(batch), kinds, words)
+    words, counts = count_words(texts)
     characters = byte_characters()
     alphabet = sorted(characters)
     tokens = [*specials, *alphabet]
     place = {character: len(specials) + k for k, character in enumerate(alphabet)}
     ids = np.array([place[character] for character in characters], np.int64)
     merges = []
-    for left, right, made in learn_merges(words, ids, len(tokens), vocab_size).tolist():
+    for left, right, made in learn_merges(*words, counts, ids, len(tokens), vocab_size).tolist():
         merges.append((tokens[left], tokens[right]))
         if made == len(tokens):
             tokens.append(tokens[left] + tokens[right])
     return BPE({token: index for index, token in enumerate(tokens)}, merges)
+
+
+def count_words(texts: Iterable[pa.Array]) -> tuple[tuple[Bytes, Offsets], npt.NDArray[np.int64]]:
+    """The distinct words of all texts, as `text_buffer` gives them, and how often each occurs."""
+    kinds, found = character_classes(), []
+    for batch in texts:
+        data, offsets = text_buffer(batch)
+        words = text_array(data, word_bounds(data, offsets, kinds))
+        found.append(pa.Table.from_struct_array(pc.value_counts(words)))
+    distinct = pa.concat_tables(found).group_by("values").aggregate([("counts", "sum")])
+    return text_buffer(distinct["values"]), distinct["counts_sum"].to_numpy()
 
 
 def character_classes() -> npt.NDArray[np.uint8]:

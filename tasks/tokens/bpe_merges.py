@@ -8,43 +8,40 @@ applied. The heap may hold counts that are out of date; they are mended when the
 import heapq
 
 import numpy as np
+import numpy.typing as npt
 
 from tasks.data.kernels import kernel
-from tasks.tokens.bpe_strings import (
-    BEGIN,
-    COUNT,
-    END,
-    GOLDEN,
-    Numbers,
-    Slots,
-    Words,
-    intern,
-    no_words,
-    roomy,
-)
+from tasks.data.kernels.buffers import Bytes, Offsets
 
+Numbers = npt.NDArray[np.int64]
+Slots = npt.NDArray[np.int32]
+GOLDEN = np.int64(-7046029254386353131)  # 2^64 over the golden ratio: spreads what it multiplies
 KEY, TOTAL, HEAD = range(3)  # of a table of pairs
 WORD, NEXT = range(2)  # of nodes, which are small: most of the time goes into fetching them
+HASH, POWER = range(2)  # of tokens
+BASE = np.int64(0x100000001B3)
 
 
 @kernel
-def learn_merges(words: Words, ids: Numbers, first: int, wanted: int) -> Numbers:
+def learn_merges(
+    data: Bytes, offsets: Offsets, counts: Numbers, ids: Numbers, first: int, wanted: int
+) -> Numbers:
     """Merges [n, 3] in order: the ids of both sides and of what they make, which is new, or that of
     an equal string. `ids` are those of the bytes; new ones go from `first` up to below `wanted`.
     """
-    table = words.table[: words.used[0]]
-    symbols = ids.astype(np.int32)[words.pool[: table[-1, END] if len(table) else 0]]
+    symbols, ends = ids.astype(np.int32)[data], offsets[1:].copy()
     pairs, used = np.full((1 << 12, 4), -1, np.int64), np.array([0, 1])
     nodes, keys = _no_nodes(), np.zeros(1 << 12, np.int64)
-    for word in range(len(table)):
-        begin, end = table[word, BEGIN], table[word, END]
-        pairs, nodes, keys = _wider(pairs, nodes, keys, used, end - begin)
-        for at in range(begin, end - 1):
+    for word in range(len(ends)):
+        pairs, nodes, keys = _wider(pairs, nodes, keys, used, ends[word] - offsets[word])
+        for at in range(offsets[word], ends[word] - 1):
             key = symbols[at] << 32 | symbols[at + 1]
-            _change(pairs, nodes, keys, used, key, table[word, COUNT], word)
-    heap, merges, tokens = [(0, 0, 0)][:0], [(0, 0, 0)][:0], _byte_tokens()
+            _change(pairs, nodes, keys, used, key, counts[word], word)
+    heap, merges = [(0, 0, 0)][:0], [(0, 0, 0)][:0]
+    strings, size = _byte_strings(ids, max(first, wanted)), first
+    slots = np.zeros(1 << int(np.log2(len(strings))) + 2, np.int32)
     _queue(pairs, nodes, keys, used, 1, heap)
-    while first + tokens.used[0] - 256 < wanted and len(heap):
+    while size < wanted and len(heap):
         negative, key, head = heapq.heappop(heap)
         total = pairs[_place(pairs, key), TOTAL]
         if -negative != total:
@@ -53,23 +50,27 @@ def learn_merges(words: Words, ids: Numbers, first: int, wanted: int) -> Numbers
         if total < 1:
             break
         left, right = key >> 32, key & 0xFFFFFFFF
-        tokens, made = _joined(tokens, _token(left, ids, first), _token(right, ids, first))
-        made = ids[made] if made < 256 else first + made - 256
+        made = _joined(strings, slots, left, right, size)
+        size = max(size, made + 1)
         merges.append((left, right, made))
         begin = used[1]
         while head:
             word, head = nodes[head, WORD], nodes[head, NEXT]
-            size = table[word, END] - table[word, BEGIN]
-            pairs, nodes, keys = _wider(pairs, nodes, keys, used, size)
-            _merge(table, word, symbols, left, right, made, pairs, nodes, keys, used)
+            start, end = offsets[word], ends[word]
+            pairs, nodes, keys = _wider(pairs, nodes, keys, used, end - start)
+            ends[word] = _merge(
+                word, start, end, counts[word], symbols, left, right, made, pairs, nodes, keys, used
+            )
         _queue(pairs, nodes, keys, used, begin, heap)
     return np.array(merges) if len(merges) else np.zeros((0, 3), np.int64)
 
 
 @kernel
 def _merge(
-    table: Numbers,
     word: int,
+    begin: int,
+    end: int,
+    count: int,
     symbols: Slots,
     left: int,
     right: int,
@@ -78,9 +79,8 @@ def _merge(
     nodes: Slots,
     keys: Numbers,
     used: Numbers,
-) -> None:
-    """Apply a merge to one word, and the changes to the counts of pairs."""
-    begin, end, count = table[word, BEGIN], table[word, END], table[word, COUNT]
+) -> int:
+    """Apply a merge to one word, and the changes to the counts of pairs: where it ends now."""
     read = write = begin
     while read < end:
         if read + 1 < end and symbols[read] == left and symbols[read + 1] == right:
@@ -97,7 +97,7 @@ def _merge(
         else:
             symbols[write] = symbols[read]
         read, write = read + 1, write + 1
-    table[word, END] = write
+    return write
 
 
 @kernel
@@ -177,31 +177,28 @@ def _wider(
 
 
 @kernel
-def _byte_tokens() -> Words:
-    """The tokens that are one byte, as strings 0 to 255."""
-    tokens, byte = no_words(512), np.arange(256).astype(np.uint8)
-    for number in range(256):
-        intern(tokens.slots, tokens.table, tokens.pool, tokens.used, byte, number, number + 1)
-    return tokens
+def _byte_strings(ids: Numbers, most: int) -> Numbers:
+    """Room for the hashes of so many tokens, those of the bytes filled in.
 
-
-@kernel
-def _token(index: int, ids: Numbers, first: int) -> int:
-    """The number of a token's string, by its id."""
-    if index >= first:
-        return 256 + index - first
+    A token's string is known by its hash, a polynomial modulo 2^64: that of two strings joined is
+    made of theirs. Of strings short as tokens, two in 10^9 vocabularies may have the same.
+    """
+    strings = np.zeros((most, 2), np.int64)
     for byte in range(256):
-        if ids[byte] == index:
-            break
-    return byte
+        strings[ids[byte], HASH], strings[ids[byte], POWER] = (byte + 1) * GOLDEN, BASE
+    return strings
 
 
 @kernel
-def _joined(tokens: Words, left: int, right: int) -> tuple[Words, int]:
-    """The number of the string that two others make; the table, or a larger one."""
-    one = tokens.pool[tokens.table[left, BEGIN] : tokens.table[left, END]]
-    other = tokens.pool[tokens.table[right, BEGIN] : tokens.table[right, END]]
-    both = np.concatenate((one, other))
-    tokens = roomy(tokens, len(both))
-    slots, table, pool, used = tokens
-    return tokens, intern(slots, table, pool, used, both, 0, len(both))
+def _joined(strings: Numbers, slots: Slots, left: int, right: int, new: int) -> int:
+    """The id of the string that two tokens make: that of an equal one, or the `new` one."""
+    power = strings[right, POWER]
+    hashed = strings[left, HASH] * power + strings[right, HASH]
+    slot = ((hashed * GOLDEN) >> 32) & (len(slots) - 1)
+    while slots[slot]:
+        if strings[slots[slot], HASH] == hashed:
+            return np.int64(slots[slot])
+        slot = (slot + 1) & (len(slots) - 1)
+    slots[slot] = new
+    strings[new, HASH], strings[new, POWER] = hashed, strings[left, POWER] * power
+    return new

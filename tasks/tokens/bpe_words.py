@@ -1,11 +1,26 @@
 """The words of a text, by the pattern `tokenizer.WORDS`, as a kernel finds them."""
 
+import numpy as np
+import numpy.typing as npt
+
 from tasks.data.kernels import kernel
-from tasks.data.kernels.buffers import Bytes
+from tasks.data.kernels.buffers import Bytes, Offsets
 from tasks.data.kernels.characters import decode
 
 LETTER, NUMBER, SPACE, NEWLINE = 1, 2, 4, 8  # a newline is a space too; the rest is 0
 APOSTROPHE, BLANK, LONG_S = 0x27, 0x20, 0x17F
+
+
+@kernel
+def word_bounds(data: Bytes, offsets: Offsets, kinds: Bytes) -> npt.NDArray[np.int64]:
+    """Where the words of all texts begin, and the last one ends; `kinds`: bits of code points."""
+    bounds, words = np.empty(len(data) + 1, np.int64), 0
+    bounds[0] = offsets[0]
+    for text in range(len(offsets) - 1):
+        while bounds[words] < offsets[text + 1]:
+            bounds[words + 1] = word_end(data, bounds[words], offsets[text + 1], kinds)
+            words += 1
+    return bounds[: words + 1]
 
 
 @kernel

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-from tasks.tokens.bpe import character_classes
-from tasks.tokens.bpe_strings import count_words, no_words
+from tasks.tokens.bpe import character_classes, count_words
 from tasks.tokens.bpe_words import word_end
 from tasks.tokens.encoder import SPECIALS, byte_characters
 from tasks.tokens.tokenizer import WORDS, TokenizerSettings, _train, _train_natively
@@ -129,13 +128,11 @@ def test_words_of_any_length_are_told_apart(size: int) -> None:
     assert natively(texts, 300).to_str() == by_reference(texts, 300).to_str()
 
 
-def test_a_full_table_grows() -> None:
-    numbers = [f"{k:03d}" for k in range(1000)]
-    data = pa.array([" ".join(numbers) * 2], pa.large_string())
-    text = np.frombuffer(data.buffers()[2], np.uint8)
-    words = count_words(text, np.array([0, len(text)]), character_classes(), no_words(2))
-    used = words.used[0]
-    found = {
-        bytes(words.pool[begin:end]).decode(): count for _, count, begin, end in words.table[:used]
-    }
-    assert found == Counter(piece for piece, _ in SPLIT.pre_tokenize_str(data[0].as_py()))
+def test_words_of_several_batches_are_counted_together(documents: list[str]) -> None:
+    halves = [pa.array(documents[k::2], pa.large_string()) for k in (0, 1)]
+    sliced = pa.array(["ab", *documents[::2]], pa.large_string())[1:]
+    for batches in (halves, [sliced, halves[1]]):
+        (data, offsets), counts = count_words(batches)
+        words = [bytes(data[a:b]).decode() for a, b in pairwise(offsets)]
+        pieces = (piece for text in documents for piece, _ in SPLIT.pre_tokenize_str(text))
+        assert dict(zip(words, counts, strict=True)) == Counter(pieces)
