@@ -3,10 +3,10 @@
     headrace learn PAIRS.jsonl --to metric.json --json       # rows {"ref", "better", "worse"}
     headrace score FILE.jsonl --metrics learned --learned metric.json
 
-A linear score of cheap `features`. Warm-up: references are damaged at random and the score learns
-how much of each is left; then it learns which of two predictions people preferred, by logistic
-regression whose prior is centred on the warm-up. What it promises is measured on documents that
-were held out.
+A weighted sum of what the overlap metrics say. Warm-up: references are damaged at random and the
+weights learn how much of each is left; then they learn which of two predictions people preferred,
+by logistic regression whose prior is centred on the warm-up. What the metric promises is measured
+on documents that were held out.
 
 Source: Sellam et al., BLEURT: learning robust metrics for text generation, 2020, for the two steps.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sacrebleu.metrics.chrf import CHRF
 from scipy.optimize import minimize
 from scipy.special import expit
 
@@ -25,10 +26,17 @@ from cluster.errors import BadInput
 from cluster.files import write_atomically
 from tasks.scoring.doubt.statistics import interval, resamples
 from tasks.scoring.json_lines import read_json_lines
-from tasks.scoring.learned.features import NAMES, CharacterModel, features
+from tasks.scoring.overlap.meteor import meteor
+from tasks.scoring.overlap.rouge import rouge
 
-characters = CharacterModel.from_counts
-FOLDS, PRIOR, RIDGE, KEPT_RUNS = 5, 100.0, 10.0, 20_000
+ROUGES = ("rouge1", "rouge2", "rouge3", "rougeL", "rougeSU4")
+NAMES = (
+    "chrf",
+    "chrf++",
+    "meteor",
+    *(f"{name} {part}" for name in ROUGES for part in ("precision", "recall", "fmeasure")),
+)
+FOLDS, PRIOR, RIDGE = 5, 100.0, 10.0
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75)  # of words damaged
 
 
@@ -46,23 +54,21 @@ class Pair:
 
 @dataclass(frozen=True)
 class LearnedMetric:
-    """Weights of the standardized features, and the character model that one of them needs."""
+    """The weight of each feature, by `NAMES`."""
 
-    mean: list[float]
-    scale: list[float]
-    weights: list[float]
-    good: dict[str, int]
+    weights: dict[str, float]
 
     @classmethod
     def read(cls, path: Path) -> "LearnedMetric":
         """From a file of `save`. Raises BadInput for any other."""
         try:
             metric = cls(**json.loads(path.read_text(encoding="utf-8")))
+            features = tuple(metric.weights)
         except (OSError, ValueError, TypeError) as error:
             raise BadInput(
                 f"{path} holds no learned metric ({error}); make one: headrace learn"
             ) from error
-        if len(metric.weights) != len(NAMES):
+        if features != NAMES:
             raise BadInput(f"{path} was learnt from other features; run `headrace learn` again")
         return metric
 
@@ -71,12 +77,21 @@ class LearnedMetric:
         write_atomically(path, json.dumps(asdict(self)))
 
     def score(self, predictions: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-        """Per row the best score over its references; higher is better, without a bound."""
-        pairs = [(p, r) for p, row in zip(predictions, references, strict=True) for r in row]
-        found = features([p for p, _ in pairs], [r for _, r in pairs], characters(self.good))
-        scores = (found - self.mean) / self.scale @ np.array(self.weights)
-        ends = np.cumsum([len(row) for row in references])
-        return [float(part.max()) for part in np.split(scores, ends[:-1])]
+        """Per row; higher is better, without a bound."""
+        weights = np.array([*self.weights.values()])
+        scores: list[float] = (features(predictions, references) @ weights).tolist()
+        return scores
+
+
+def features(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
+    """Float64 `[rows, NAMES]`; of several references, those of the best."""
+    rows = rouge(predictions, references, ROUGES, stem=True)
+    parts = [[row[name][part] for name in ROUGES for part in row[name]] for row in rows]
+    chrfs = [
+        [metric.sentence_score(*pair).score / 100 for metric in (CHRF(), CHRF(word_order=2))]
+        for pair in zip(predictions, references, strict=True)
+    ]
+    return np.column_stack([chrfs, meteor(predictions, references), parts])
 
 
 def learn_file(path: Path, to: Path | None = None, seed: int = 0) -> dict[str, Any]:
@@ -87,13 +102,25 @@ def learn_file(path: Path, to: Path | None = None, seed: int = 0) -> dict[str, A
     `gain_interval`. Documents are those of `document`, else of `src`, else of `ref`.
     """
     pairs = read_pairs(path)
-    table = _Table.of(pairs)
-    gaps = table.held_out_gaps(seed)
-    chrf = table.feature_gaps("chrf")
-    result: dict[str, Any] = {"pairs": len(pairs), "documents": len(set(table.documents))}
-    result |= _summary(gaps, chrf, table.documents)
+    texts = list(dict.fromkeys((text, p.reference) for p in pairs for text in (p.better, p.worse)))
+    place = {text: i for i, text in enumerate(texts)}
+    rows = features([text for text, _ in texts], [[reference] for _, reference in texts])
+    better = rows[[place[p.better, p.reference] for p in pairs]]
+    worse = rows[[place[p.worse, p.reference] for p in pairs]]
+
+    def fitted(seen: np.ndarray) -> np.ndarray:
+        references = sorted({p.reference for p, chosen in zip(pairs, seen, strict=True) if chosen})
+        return _fit(references, better[seen], worse[seen], seed)
+
+    documents = [pair.document for pair in pairs]
+    folds, gaps = _folds(documents, seed), np.zeros(len(pairs))
+    for fold in range(FOLDS):
+        gaps[folds == fold] = (better - worse)[folds == fold] @ fitted(folds != fold)
+    result: dict[str, Any] = {"pairs": len(pairs), "documents": len(set(documents))}
+    result |= _summary(gaps, (better - worse)[:, NAMES.index("chrf")], documents)
     if to is not None:
-        table.fit(np.ones(len(pairs), bool), seed).save(to)
+        weights = fitted(np.ones(len(pairs), bool)).tolist()
+        LearnedMetric(dict(zip(NAMES, weights, strict=True))).save(to)
         result["metric"] = str(to)
     return result
 
@@ -112,76 +139,25 @@ def read_pairs(path: Path) -> list[Pair]:
     return found
 
 
-@dataclass(frozen=True)
-class _Table:
-    """Pairs with the features of each distinct prediction, all but the character model's."""
-
-    pairs: list[Pair]
-    documents: list[str]
-    base: np.ndarray
-    texts: list[tuple[str, str]]
-    better: np.ndarray
-    worse: np.ndarray
-
-    @classmethod
-    def of(cls, pairs: list[Pair]) -> "_Table":
-        texts = sorted({(text, p.reference) for p in pairs for text in (p.better, p.worse)})
-        place = {text: i for i, text in enumerate(texts)}
-        base = features([p for p, _ in texts], [r for _, r in texts], characters({}))
-        better = np.array([place[p.better, p.reference] for p in pairs])
-        worse = np.array([place[p.worse, p.reference] for p in pairs])
-        return cls(pairs, [p.document for p in pairs], base, texts, better, worse)
-
-    def feature_gaps(self, name: str) -> np.ndarray:
-        """Better minus worse of one feature."""
-        column = self.base[:, NAMES.index(name)]
-        return column[self.better] - column[self.worse]
-
-    def held_out_gaps(self, seed: int) -> np.ndarray:
-        """Better's score minus worse's, by a metric that has not seen their document."""
-        names = sorted(set(self.documents))
-        order = np.random.default_rng(seed).permutation(len(names))
-        fold_of = {names[i]: rank % FOLDS for rank, i in enumerate(order)}
-        folds = np.array([fold_of[name] for name in self.documents])
-        gaps = np.zeros(len(self.pairs))
-        for fold in range(FOLDS):
-            scores = self.scores(self.fit(folds != fold, seed))
-            out = folds == fold
-            gaps[out] = scores[self.better[out]] - scores[self.worse[out]]
-        return gaps
-
-    def scores(self, metric: LearnedMetric) -> np.ndarray:
-        """The metric's score of every text."""
-        return (self.with_model(metric.good) - metric.mean) / metric.scale @ metric.weights
-
-    def with_model(self, good: dict[str, int]) -> np.ndarray:
-        """The features, the last one by this character model."""
-        model = characters(good)
-        return np.column_stack([self.base[:, :-1], [model.nats(text) for text, _ in self.texts]])
-
-    def fit(self, chosen: np.ndarray, seed: int) -> LearnedMetric:
-        """A metric of the chosen pairs alone."""
-        used = [pair for pair, wanted in zip(self.pairs, chosen, strict=True) if wanted]
-        references = sorted({pair.reference for pair in used})
-        good = dict(CharacterModel.of(references).counts.most_common(KEPT_RUNS))
-        rows = self.with_model(good)
-        seen = np.union1d(self.better[chosen], self.worse[chosen])
-        mean, scale = rows[seen].mean(0), rows[seen].std(0) + 1e-9
-        start = _warm_up(references, good, mean, scale, seed)
-        gaps = (rows[self.better[chosen]] - rows[self.worse[chosen]]) / scale
-        weights = _preferences(gaps, start)
-        return LearnedMetric(mean.tolist(), scale.tolist(), weights.tolist(), good)
+def _folds(documents: list[str], seed: int) -> np.ndarray:
+    """Which fold each pair's document is in."""
+    names, numbers = np.unique(documents, return_inverse=True)
+    return (np.random.default_rng(seed).permutation(len(names)) % FOLDS)[numbers]
 
 
-def _warm_up(
-    references: list[str], good: dict[str, int], mean: np.ndarray, scale: np.ndarray, seed: int
-) -> np.ndarray:
+def _fit(references: list[str], better: np.ndarray, worse: np.ndarray, seed: int) -> np.ndarray:
+    """The weights of the features, by what is better and what is worse of each pair."""
+    scale = np.concatenate([better, worse]).std(0) + 1e-9
+    return _preferences((better - worse) / scale, _warm_up(references, scale, seed)) / scale
+
+
+def _warm_up(references: list[str], scale: np.ndarray, seed: int) -> np.ndarray:
     """Weights that tell how much of a damaged reference is left: ridge regression."""
     random = np.random.default_rng(seed)
     texts = [references[i] for i in random.permutation(len(references))[:200]]
     damaged = [(damage(text, share, random), text, 1 - share) for text in texts for share in SHARES]
-    rows = features([d for d, _, _ in damaged], [t for _, t, _ in damaged], characters(good))
-    x, y = (rows - mean) / scale, np.array([left for _, _, left in damaged])
+    x = features([d for d, _, _ in damaged], [[t] for _, t, _ in damaged]) / scale
+    y = np.array([left for _, _, left in damaged])
     x, y = x - x.mean(0), y - y.mean()
     return np.linalg.solve(x.T @ x + RIDGE * np.eye(x.shape[1]), x.T @ y)
 

@@ -207,7 +207,7 @@ def _learned(predictions: Predictions, references: References, manner: Manner) -
     assert manner.learned is not None
     digest = file_hash(manner.learned)[:12]
     values = LearnedMetric.read(manner.learned).score(predictions, references)
-    return Column([*values], f"learned|file:{digest}|headrace:1")
+    return Column([*values], f"learned|file:{digest}|headrace:2")
 
 
 def _exact(predictions: Predictions, references: References, manner: Manner) -> Column:
