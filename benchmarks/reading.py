@@ -5,7 +5,7 @@
 The peers are datatrove's JsonlReader (orjson, a Python object a row) and Arrow's own reader, which
 parses whole columns and, unlike the two others, fails at the first bad row. Ours checks each row
 for what the other two let pass: repeated keys, NaN, lone surrogates, NUL. CPU seconds of this
-process, least of three runs, after one that compiles; text rows and bytes of all sides must agree.
+process, least of three runs, after one that warms up; text rows and bytes of all sides must agree.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def headrace(path: Path) -> tuple[int, int]:
     rows = size = 0
     with open_regular(path) as file:
         entry = Entry(path.name, str(path), path.stat().st_size, file)
-        for found in read_entry(entry, SourceSettings(path=str(path)), native=True):
+        for found in read_entry(entry, SourceSettings(path=str(path))):
             if isinstance(found, Record):
                 good = found.reason is None
                 rows, size = rows + good, size + good * len(found.text.encode())

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 LISTED_FILES = 50
 SHOWN_PLACES = 3
 SHOWN_KEYS = 20
-# From this much text on, compiled passes are worth their start.
-NATIVE_BYTES = 64 << 20
 
 
 class ReadingSettings(Settings):
@@ -71,8 +69,7 @@ def read(settings: ReadSettings, draft: Draft) -> None:
     from tasks.data.reading.intake import Block, blocks, read_block
 
     sources = [source for source, _ in _sources(settings)]
-    native = sum(f.text_bytes for source in sources for f in source.files) >= NATIVE_BYTES
-    work: list[Block] = [block for source in sources for block in blocks(source, native)]
+    work: list[Block] = [block for source in sources for block in blocks(source)]
     account = sort_blocks(draft, work, read_block, [block.size for block in work])
     account.close(draft)
     draft.facts["sources"] = [_describe(source, account) for source in sources]

@@ -33,15 +33,11 @@ log = logging.getLogger("headrace.read")
 
 @dataclass(frozen=True)
 class Block:
-    """Files of one source that one worker reads, each with its license; or `part` of a large one.
-
-    `native` is for much text: compiled passes take seconds to make or load.
-    """
+    """Files of one source that one worker reads, each with its license, or `part` of one."""
 
     label: str
     settings: SourceSettings
     files: tuple[tuple[SourceFile, str | None], ...]
-    native: bool = False
     part: Part | None = None
 
     @property
@@ -52,7 +48,7 @@ class Block:
         return sum(file.size for file, _ in self.files)
 
 
-def blocks(source: Source, native: bool = False) -> Iterator[Block]:
+def blocks(source: Source) -> Iterator[Block]:
     """The files of a source in order, in groups of about 32 MiB; a larger one stays alone, a very
     large one is cut into parts.
     """
@@ -60,16 +56,16 @@ def blocks(source: Source, native: bool = False) -> Iterator[Block]:
     size = 0
     for file, license in _licensed(source):
         if group and size + file.size > BLOCK_BYTES:
-            yield Block(source.label, source.settings, tuple(group), native)
+            yield Block(source.label, source.settings, tuple(group))
             group, size = [], 0
         first, *others = parts(file, source.settings)
         for part in [first, *others] if others else []:
-            yield Block(source.label, source.settings, ((file, license),), native, part)
+            yield Block(source.label, source.settings, ((file, license),), part)
         if not others:
             group.append((file, license))
             size += file.size
     if group:
-        yield Block(source.label, source.settings, tuple(group), native)
+        yield Block(source.label, source.settings, tuple(group))
 
 
 def _licensed(source: Source) -> Iterator[tuple[SourceFile, str | None]]:
@@ -115,7 +111,6 @@ class Intake:
         self.places: list[str] = []
         self._label = block.label
         self._settings = block.settings
-        self._native = block.native
         self._rows = rows
         # Good records that wait, each with its id, origin and the license of its file.
         self._pending: list[tuple[Record, str, str, str | None]] = []
@@ -144,7 +139,7 @@ class Intake:
 
     def _read(self, entry: Entry, names: "_Names", license: str | None) -> None:
         reasons, keys, good = Counter[str](), list[str](), 0
-        for found in read_entry(entry, self._settings, self._native):
+        for found in read_entry(entry, self._settings):
             if not isinstance(found, Record):
                 self.flush()
                 good += found.num_rows

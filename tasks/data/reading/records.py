@@ -27,8 +27,8 @@ def is_readable(entry: Entry, settings: SourceSettings) -> bool:
     return settings.format is not None or entry.format in MEMBERS
 
 
-def read_entry(entry: Entry, settings: SourceSettings, native: bool = False) -> Iterator[Found]:
-    """Every row of an entry, good or bad, in order; `native` takes compiled passes, same rows.
+def read_entry(entry: Entry, settings: SourceSettings) -> Iterator[Found]:
+    """Every row of an entry, good or bad, in order.
 
     Raises BadInput where it cannot be read as a whole: damaged, or no such column.
     """
@@ -38,7 +38,7 @@ def read_entry(entry: Entry, settings: SourceSettings, native: bool = False) -> 
     if suffix == LINES:
         return _lines(entry)
     if suffix == ".json":
-        return _json(entry, settings, native)
+        return _json(entry, settings)
     if suffix in (".csv", ".tsv"):
         return _csv(entry, settings, "\t" if suffix == ".tsv" else ",")
     if suffix in (".html", ".htm", ".warc", ".wet"):
@@ -49,8 +49,8 @@ def read_entry(entry: Entry, settings: SourceSettings, native: bool = False) -> 
     if suffix in (".parquet", ".arrow"):
         from tasks.data.reading.tables import table_rows
 
-        return table_rows(entry, settings, suffix, native)
-    return json_lines(entry.chunks(), settings, native, entry.line)
+        return table_rows(entry, settings, suffix)
+    return json_lines(entry.chunks(), settings, entry.line)
 
 
 def keys(file: SourceFile, settings: SourceSettings) -> list[str]:
@@ -114,14 +114,14 @@ def _lines(entry: Entry) -> Iterator[Found]:
             yield checked(number, decode(line.removeprefix(BOM).removesuffix(b"\r")))
 
 
-def _json(entry: Entry, settings: SourceSettings, native: bool) -> Iterator[Found]:
+def _json(entry: Entry, settings: SourceSettings) -> Iterator[Found]:
     """A list of objects, or lines of objects whatever the suffix says."""
     chunks = entry.chunks()
     first = next(chunks, b"")
     chunks = itertools.chain([first], chunks)
     if first.removeprefix(BOM).lstrip()[:1] == b"[":
         return _json_list(entry, chunks, settings)
-    return json_lines(chunks, settings, native)
+    return json_lines(chunks, settings)
 
 
 def _json_list(entry: Entry, chunks: Iterable[bytes], settings: SourceSettings) -> Iterator[Found]:

@@ -92,7 +92,8 @@ def checked(
     label: str | None = None,
 ) -> Record:
     """The record of a text and its fields, unless a character or emptiness speaks against it."""
-    text = text.replace("\r\n", "\n")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n")
     for part in (text, name, license, label):
         if part and not part.isascii():
             try:

@@ -1,4 +1,4 @@
-"""Rows of Parquet and Arrow files: columns in one native pass, rows it suspects one by one."""
+"""Rows of Parquet and Arrow files: columns in passes of Arrow, rows these suspect one by one."""
 
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
@@ -24,17 +24,12 @@ BATCH_ROWS = 8192
 MAX_MEMBER_BYTES = 256 << 20
 
 
-def table_rows(
-    entry: Entry, settings: SourceSettings, suffix: str, native: bool = False
-) -> Iterator[Found]:
-    """Rows of a Parquet or Arrow file, from 1; `native` takes the compiled pass.
-
-    Raises BadInput when it is damaged or too large.
-    """
+def table_rows(entry: Entry, settings: SourceSettings, suffix: str) -> Iterator[Found]:
+    """Rows of a Parquet or Arrow file, from 1. Raises BadInput when it is damaged or too large."""
     number = 1
     try:
         for batch in _large(_batches(entry, settings, suffix)):
-            if native and all(_is_text(column.type) for column in batch.columns):
+            if all(_is_text(column.type) for column in batch.columns):
                 yield from _judged(number, batch, settings)
             else:
                 yield from _row_by_row(np.arange(batch.num_rows), number, batch, settings)
@@ -84,15 +79,16 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _suspect(column: pa.Array, allow_null: bool) -> Any:
-    """Which values the row path must look at, `[rows]`."""
-    from tasks.data.kernels.buffers import text_buffer
-    from tasks.data.reading.text_kernel import SUSPECT, inspect_texts
-
-    null = column.is_null().to_numpy(zero_copy_only=False)
-    verdicts = np.empty(len(column), np.uint8)
-    data, offsets = text_buffer(column.fill_null("-") if column.null_count else column)
-    inspect_texts(data, offsets, verdicts)
-    return (verdicts == SUSPECT) & ~null if allow_null else (verdicts == SUSPECT) | null
+    """Which values the row path must look at, `[rows]`: white space alone, NUL, CR LF, nulls, and
+    all where one is no UTF-8; it may find nothing.
+    """
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return np.ones(len(column), bool)
+    blank = pc.utf8_is_space(column)
+    odd = pc.or_(blank, pc.match_substring_regex(column, "^$|\\x00|\\r\\n"))
+    return odd.fill_null(not allow_null).to_numpy(zero_copy_only=False)
 
 
 def _large(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
