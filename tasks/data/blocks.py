@@ -166,14 +166,17 @@ def _publish(temporary: Path, final: Path) -> None:
 
 
 @contextlib.contextmanager
-def full_disk_named(folder: Path) -> Iterator[None]:
-    """Raise BadInput, which names the folder, where writing in it fails for want of space."""
+def full_disk_named(folder: Path, needed: int = 0) -> Iterator[None]:
+    """Raise BadInput, which names the folder and the bytes `needed` where they are known, where
+    writing in it fails for want of space.
+    """
     try:
         yield
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
+        more = f", which needs about {needed:,} bytes more" if needed else ""
         raise BadInput(
-            f"no space left for {folder}: {error}. Free some and run again: the blocks that are "
-            "finished are kept"
+            f"no space left in {folder}{more}: {error}. Free some, or set HEADRACE_HOME to a "
+            "larger disk, and run again: what is finished is kept"
         ) from error

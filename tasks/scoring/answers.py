@@ -1,6 +1,5 @@
 """A tuned model's answers to held-out instructions, and their overlap with the references."""
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from cluster.errors import BadInput
 from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.scoring.json_lines import write_json_lines
+from tasks.json_lines import read_json_lines, write_json_lines
 
 if TYPE_CHECKING:
     from model.generation import Network
@@ -65,11 +64,10 @@ def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draf
 
 
 def _asked(instruct: Artifact, count: int) -> list[dict[str, Any]]:
-    text = instruct.file("heldout.jsonl").read_text(encoding="utf-8")
-    lines = [line for line in text.split("\n") if line.strip()]
+    lines = read_json_lines(instruct.file("heldout.jsonl"))
     if not lines:
         raise BadInput(f"{instruct.name} has no held-out rows to answer; give it more rows")
-    return [json.loads(line) for line in lines[:count]]
+    return [row for _, row in lines[:count]]
 
 
 def _fit(prompt: list[int], room: int) -> list[int]:

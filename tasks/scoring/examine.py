@@ -20,6 +20,7 @@ from cluster.stage import build, specify
 from cluster.store import Spec, Store
 from cluster.tracking import JournalTracker
 from tasks.data.reading.hashes import FILE
+from tasks.json_lines import read_json_lines
 from tasks.scoring.exam import MODEL_FILES, ROWS, Sitting, exam, sets_of
 from tasks.scoring.exams.definition import read_exam
 
@@ -100,8 +101,7 @@ def shown(artifact: Artifact, rows: bool = True) -> dict[str, Any]:
     manifest = artifact.manifest
     found = {**manifest.facts, **manifest.metrics, "artifact": str(artifact.path)}
     if rows:
-        text = artifact.file(ROWS).read_text(encoding="utf-8")
-        found["rows"] = [json.loads(line) for line in text.split("\n") if line]
+        found["rows"] = [row for _, row in read_json_lines(artifact.file(ROWS))]
     return found
 
 

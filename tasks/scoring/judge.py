@@ -16,7 +16,7 @@ from cluster.home import subfolder
 from cluster.settings import Gate, Settings
 from cluster.stage import Outcome, stage
 from cluster.store import Draft
-from tasks.scoring.json_lines import write_json_lines
+from tasks.json_lines import write_json_lines
 from tasks.scoring.judging.criteria import Criterion, named
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from cluster.errors import BadInput
+from tasks.json_lines import read_json_lines, write_json_lines
 from tasks.scoring.doubt.significance import paired_tests
-from tasks.scoring.json_lines import read_json_lines, write_json_lines
 from tasks.scoring.overlap.scores import (
     PLAIN,
     Column,

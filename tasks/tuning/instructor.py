@@ -127,7 +127,7 @@ def check_supervised(data: str, rows: Supervised) -> None:
         raise BadInput(f"'{data}' has no usable row: {reasons or 'no rows at all'}")
     for pair, (_, targets) in zip(rows.pairs, rows.examples, strict=True):
         if all(target == NO_LOSS for target in targets):
-            raise BadInput(f"'{data}', row {pair.number} ({pair.id}): every target is masked")
+            raise BadInput(f"'{data}', line {pair.number} ({pair.id}): every target is masked")
 
 
 def show_example(encoder: Encoder, example: Example) -> dict[str, str]:

@@ -4,14 +4,14 @@ The order of rows is that of a hash of their content, so it is the same on every
 """
 
 import hashlib
-import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from cluster.errors import BadInput
+from tasks.json_lines import read_json_lines
 
 INSTRUCTION_NAMES = ("instruction", "prompt", "question")
 RESPONSE_NAMES = ("response", "output", "completion", "answer")
@@ -57,30 +57,30 @@ Row = TypeVar("Row", Snippet, Pair)
 
 
 def read_snippets(path: Path, text: str = "text", label: str = "label") -> list[Snippet]:
-    """Labelled rows of a JSON-lines file; rows with the same text are one group.
+    """Labelled rows of a file of JSON lines; rows with the same text are one group.
 
-    Raises BadInput naming the row when a field is missing or the text is empty.
+    Raises BadInput naming the line when a field is missing or the text is empty.
     """
     rows = []
-    for number, row in _json_rows(path):
+    for number, row in read_json_lines(path):
         value = _field(row, (text,), path, number)
         name = str(_field(row, (label,), path, number))
         if not isinstance(value, str) or not value.strip():
-            raise BadInput(f"{path}, row {number}: '{text}' is {value!r}, it must be a text")
+            raise BadInput(f"{path}, line {number}: '{text}' is {value!r}, it must be a text")
         rows.append(Snippet(value, name, digest(value)))
     return sorted(rows, key=lambda row: row.order)
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """Instruction pairs of a JSON-lines file, empty answers included.
+    """Instruction pairs of a file of JSON lines, empty answers included.
 
     Fields: `instruction` (or `prompt`, `question`), `response` (or `output`, `completion`,
     `answer`), and optionally `input`, appended to the instruction; `context`, kept for the judge;
-    `id`. Rows with the same instruction are one group. Raises BadInput naming the row when a field
+    `id`. Rows with the same instruction are one group. Raises BadInput naming the line when a field
     is missing.
     """
     rows = []
-    for number, row in _json_rows(path):
+    for number, row in read_json_lines(path):
         instruction = str(_field(row, INSTRUCTION_NAMES, path, number))
         if row.get("input"):
             instruction = f"{instruction}\n\n{row['input']}"
@@ -134,28 +134,11 @@ def digest(*texts: str) -> str:
     return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Objects of a JSON-lines file, compressed or not, with their line numbers from 1."""
-    from tasks.data.reading.decompress import read_chunks
-    from tasks.data.reading.records import read_lines
-
-    for number, line in read_lines(read_chunks(path)):
-        if line is not None and not line.strip():
-            continue
-        try:
-            row = json.loads(line or "")
-        except ValueError as error:
-            raise BadInput(f"{path}, row {number} is not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise BadInput(f"{path}, row {number} is not a JSON object: {row!r:.60}")
-        yield number, row
-
-
 def _field(row: Mapping[str, Any], names: tuple[str, ...], path: Path, number: int) -> Any:
     for name in names:
         if name in row:
             return row[name]
     raise BadInput(
-        f"{path}, row {number} has no {' or '.join(repr(n) for n in names)}; "
+        f"{path}, line {number} has no {' or '.join(repr(n) for n in names)}; "
         f"it has {', '.join(sorted(row)) or 'nothing'}"
     )

@@ -162,8 +162,8 @@ def test_a_full_disk_names_the_folder_and_loses_nothing(folder, store):
     )
     status, message = drive(store, folder, "--file-limit", "60000")
     assert status == 0
-    assert message.startswith(f"no space left for {store.root / 'work'}{os.sep}read-")
-    assert "Free some and run again: the blocks that are finished are kept" in message
+    assert message.startswith(f"no space left in {store.root / 'work'}{os.sep}read-")
+    assert "Free some, or set HEADRACE_HOME to a larger disk, and run again: what is" in message
     assert not list((store.root / "artifacts" / "read").glob("[!.]*"))
     status, path = drive(store, folder)
     assert status == 0, path

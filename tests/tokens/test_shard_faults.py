@@ -233,7 +233,7 @@ def test_a_full_disk_names_the_folder_and_leaves_nothing(
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
     try:
-        with pytest.raises(BadInput, match=rf"no space left for {tmp_path}.*are kept"):
+        with pytest.raises(BadInput, match=rf"no space left in {tmp_path}.*is kept"):
             build(shards, Store(tmp_path), text=text, tokenizer=tokenizer, settings=options)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

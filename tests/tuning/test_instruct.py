@@ -158,7 +158,7 @@ def test_nothing_usable_is_refused_before_training(encoder: Encoder) -> None:
 
 def test_a_row_without_target_is_named() -> None:
     rows = Supervised([pair("Why?", "x", 7)], [([5, 6], [-100, -100])], 0, [])
-    with pytest.raises(BadInput, match=r"'rows.jsonl', row 7 \(7\): every target is masked"):
+    with pytest.raises(BadInput, match=r"'rows.jsonl', line 7 \(7\): every target is masked"):
         check_supervised("rows.jsonl", rows)
 
 

@@ -44,11 +44,11 @@ def test_the_order_of_rows_does_not_depend_on_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"text": "a"}, "row 2 has no 'label'; it has text"),
-        ({"label": "x"}, "row 2 has no 'text'; it has label"),
-        ({"text": " ", "label": "x"}, "row 2: 'text' is ' '"),
-        ({"text": 3, "label": "x"}, "row 2: 'text' is 3"),
-        (["a"], "row 2 is not a JSON object"),
+        ({"text": "a"}, "line 2 has no 'label'; it has text"),
+        ({"label": "x"}, "line 2 has no 'text'; it has label"),
+        ({"text": " ", "label": "x"}, "line 2: 'text' is ' '"),
+        ({"text": 3, "label": "x"}, "line 2: 'text' is 3"),
+        (["a"], "line 2 is not a JSON object"),
     ],
 )
 def test_a_bad_labelled_row_is_named(tmp_path: Path, row: object, message: str) -> None:
@@ -60,7 +60,7 @@ def test_a_bad_labelled_row_is_named(tmp_path: Path, row: object, message: str) 
 
 def test_a_cut_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"text": "a", "label": "x"}\n{"text": "b", "la')
-    with pytest.raises(BadInput, match="row 2 is not JSON"):
+    with pytest.raises(BadInput, match="line 2 is not JSON"):
         read_snippets(tmp_path / "rows.jsonl")
 
 

@@ -4,20 +4,18 @@ A file appears complete or not at all, whoever is killed while writing it; what 
 again. Ray may run one item twice at a time: each attempt writes a file of its own name.
 """
 
-import contextlib
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
 
-from cluster.errors import BadInput
 from cluster.fan_out import fan_out
 from cluster.store import Draft
-from tasks.data.blocks import NO_SPACE
+from tasks.data.blocks import full_disk_named
 
 Item = TypeVar("Item")
 
@@ -55,20 +53,6 @@ def save(path: Path, table: pa.Table) -> None:
             writer.write_table(table)
         sink.flush()
         os.fsync(sink.fileno())
-
-
-@contextlib.contextmanager
-def full_disk_named(folder: Path, needed: int) -> Iterator[None]:
-    """Turn the error of a full disk into one that says where, how much, and what to do."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in NO_SPACE:
-            raise
-        raise BadInput(
-            f"no space left in {folder}, which needs about {needed:,} bytes more; free as much, or "
-            "set HEADRACE_HOME to a larger disk, and run again: what is finished is kept"
-        ) from error
 
 
 def _once(folder: Path, work: Callable[[Item], pa.Table], numbered: tuple[int, Item]) -> Path:

@@ -11,8 +11,8 @@ from typing import IO
 
 import numpy as np
 
+from tasks.data.blocks import full_disk_named
 from tasks.data.deduplication.links import Links
-from tasks.data.deduplication.phases import full_disk_named
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Offsets
 from tasks.data.kernels.words import Hashes

@@ -23,6 +23,7 @@ from cluster.errors import BadInput
 from tasks.data.privacy.names import recogniser
 from tasks.data.privacy.pii import find
 from tasks.data.privacy.spans import KINDS, Span, settle
+from tasks.json_lines import read_json_lines
 
 OWN = Path(__file__).with_name("labelled.jsonl")
 # What Presidio calls our kinds; its others (places, dates, organisations) are not ours.
@@ -103,18 +104,16 @@ def read_labelled(path: Path) -> list[Labelled]:
     except (BadInput, UnicodeDecodeError) as error:
         raise BadInput(f"redact.labelled: {path} cannot be read: {error}") from error
     if content.lstrip()[:1] != "[":
-        lines = enumerate(content.splitlines(), 1)
-        return [_row(f"{path}, line {n}", line) for n, line in lines if line.strip()]
+        return [_row(f"{path}, line {n}", row) for n, row in read_json_lines(path)]
     try:
         rows = json.loads(content)
     except ValueError as error:
         raise BadInput(f"redact.labelled: {path} is not valid JSON: {error}") from error
-    return [_row(f"{path}, entry {n}", json.dumps(row)) for n, row in enumerate(rows, 1)]
+    return [_row(f"{path}, entry {n}", row) for n, row in enumerate(rows, 1)]
 
 
-def _row(place: str, content: str) -> Labelled:
+def _row(place: str, row: Any) -> Labelled:
     try:
-        row = json.loads(content)
         text = row["full_text"] if "full_text" in row else row["text"]
         spans = [span for label in row["spans"] if (span := _span(label))]
         wrong = [s for s in spans if s.kind not in KINDS or not 0 <= s.start < s.end <= len(text)]

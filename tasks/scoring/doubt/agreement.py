@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cluster.errors import BadInput
+from tasks.json_lines import read_json_lines
 from tasks.scoring.doubt import audits
 from tasks.scoring.doubt.calibration import How, calibrate
 from tasks.scoring.doubt.reliability import Level, krippendorff
@@ -22,7 +23,6 @@ from tasks.scoring.doubt.statistics import (
     members,
     statistic_interval,
 )
-from tasks.scoring.json_lines import read_json_lines
 
 RESAMPLES = 500
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cluster.errors import BadInput
-from tasks.scoring.json_lines import read_json_lines
+from tasks.json_lines import read_json_lines
 from tasks.scoring.judging.verdicts import Distribution, Question, Unscored
 
 if TYPE_CHECKING:

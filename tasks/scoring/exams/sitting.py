@@ -11,6 +11,7 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.store import Draft
 from tasks.data.decontaminate import ITEMS
+from tasks.json_lines import write_json_lines
 from tasks.scoring.exam import ROWS, Sitting, sets_of
 from tasks.scoring.exams.candidates import (
     Candidate,
@@ -20,7 +21,6 @@ from tasks.scoring.exams.candidates import (
 )
 from tasks.scoring.exams.definition import Exam, Row, read_rows, read_shots
 from tasks.scoring.exams.marking import Marked, mark
-from tasks.scoring.json_lines import write_json_lines
 from tasks.scoring.overlap.scores import Column, intervals
 from tasks.scoring.predictions import dirty_items
 from tasks.tuning.metrics import wilson_interval

@@ -14,7 +14,7 @@ from cluster.errors import BadInput
 from cluster.home import subfolder
 from cluster.settings import nearest
 from cluster.store import Store
-from tasks.scoring.json_lines import read_json_lines, write_json_lines
+from tasks.json_lines import read_json_lines, write_json_lines
 from tasks.scoring.judging.assessment import Assessment, Scale
 from tasks.scoring.judging.client import EndpointJudge
 from tasks.scoring.judging.criteria import Criterion, read_criterion

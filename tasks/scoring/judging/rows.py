@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import BadInput
-from tasks.scoring.json_lines import read_json_lines
+from tasks.json_lines import read_json_lines
 from tasks.scoring.judging.verdicts import Unscored
 
 CONSTANT_ANSWER = "I do not know."

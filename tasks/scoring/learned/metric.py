@@ -24,8 +24,8 @@ from scipy.special import expit
 
 from cluster.errors import BadInput
 from cluster.files import write_atomically
+from tasks.json_lines import read_json_lines
 from tasks.scoring.doubt.statistics import interval, resamples
-from tasks.scoring.json_lines import read_json_lines
 from tasks.scoring.overlap.meteor import meteor
 from tasks.scoring.overlap.rouge import rouge
 

@@ -38,13 +38,13 @@ def test_our_sentences_are_found():
         ('{"text": "a", "spans": [{"start": 0, "end": 9, "kind": "email"}]}', "no span"),
         ('{"text": "a", "spans": [{"start": 0, "end": 1, "kind": "mail"}]}', "no span"),
         ('{"text": "a"}', "KeyError"),
-        ("nonsense", "JSONDecodeError"),
+        ("nonsense", "is not JSON"),
     ],
 )
 def test_a_row_that_is_none_is_named(tmp_path, line, reason):
     path = tmp_path / "l.jsonl"
     path.write_text(f"\n{line}\n")
-    with pytest.raises(BadInput, match=rf"l\.jsonl, line 2: .*{reason}"):
+    with pytest.raises(BadInput, match=rf"l\.jsonl, line 2.* {reason}"):
         read_labelled(path)
 
 

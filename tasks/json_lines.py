@@ -1,20 +1,18 @@
-"""JSON lines as scoring reads them, plain or gzipped, and writes them."""
+"""Files of one JSON object a line, as tuning and scoring read and write them."""
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from cluster.errors import BadInput
 from cluster.files import write_atomically
+from tasks.data.reading.formats import compression
 
 
 def read_json_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    """The objects of a file with the numbers of their lines; blank lines are none.
-
-    Raises BadInput naming file and line.
+    """The objects of a file, plain or compressed, with the numbers of their lines; blank lines are
+    none. Raises BadInput naming file and line.
     """
     found = []
     for number, line in enumerate(_text(path).split("\n"), 1):
@@ -24,7 +22,7 @@ def read_json_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
             except (ValueError, RecursionError) as error:
                 raise BadInput(f"{path}, line {number} is not JSON: {error}") from error
             if not isinstance(row, dict):
-                raise BadInput(f"{path}, line {number} is not a JSON object")
+                raise BadInput(f"{path}, line {number} is not a JSON object: {row!r:.60}")
             found.append((number, row))
     return found
 
@@ -35,10 +33,14 @@ def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _text(path: Path) -> str:
+    """A plain file may also be a pipe, such as the shell's `<(...)`."""
     try:
-        content = path.read_bytes()
-        if content.startswith(b"\x1f\x8b"):
-            content = gzip.decompress(content)
+        if compression(path.name):
+            from tasks.data.reading.decompress import read_chunks
+
+            content = b"".join(read_chunks(path))
+        else:
+            content = path.read_bytes()
         return content.removeprefix(b"\xef\xbb\xbf").decode()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read as UTF-8 text: {error}") from error
