@@ -1,6 +1,8 @@
 """Files of one JSON object a line, as tuning and scoring read and write them."""
 
+import gzip
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,8 @@ from typing import Any
 from cluster.errors import BadInput
 from cluster.files import write_atomically
 from tasks.data.reading.formats import compression
+
+GZIP = b"\x1f\x8b"
 
 
 def read_json_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
@@ -41,6 +45,8 @@ def _text(path: Path) -> str:
             content = b"".join(read_chunks(path))
         else:
             content = path.read_bytes()
+            if content.startswith(GZIP):
+                content = gzip.decompress(content)
         return content.removeprefix(b"\xef\xbb\xbf").decode()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read as UTF-8 text: {error}") from error

@@ -77,7 +77,7 @@ def test_pairs_take_other_names_and_append_the_input(tmp_path: Path) -> None:
 
 
 def test_a_pair_without_answer_field_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"row 1 has no 'response' or 'output'.*it has instruction"):
+    with pytest.raises(BadInput, match=r"line 1 has no 'response' or 'output'.*it has instruction"):
         read_pairs(write(tmp_path / "rows.jsonl", [{"instruction": "Add."}]))
 
 
