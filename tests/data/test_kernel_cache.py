@@ -3,6 +3,7 @@
 Modules are written, imported, changed and imported again, as from another clone.
 """
 
+import importlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from tasks.data.kernels import cache_folder
+from tasks.data.kernels.caching import source_hash
 from tasks.data.kernels.characters import kept
 
 INNER = '''
@@ -124,3 +126,15 @@ def test_by_default_all_clones_and_homes_of_a_user_share_it(tmp_path, fresh_home
     monkeypatch.delenv("NUMBA_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert cache_folder() == tmp_path / "cache" / "headrace"
+
+
+KERNELS = sorted(p for p in Path("tasks").rglob("*.py") if "@kernel\n" in p.read_text())
+
+
+def test_the_key_of_every_kernel_can_be_told():
+    for path in KERNELS:
+        module = importlib.import_module(".".join(path.with_suffix("").parts))
+        for value in list(vars(module).values()):
+            if function := getattr(value, "py_func", None):
+                assert source_hash(function)
+    assert KERNELS

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tasks.data.kernels import characters, kernel
 from tasks.data.kernels.buffers import Bytes
+from tasks.data.kernels.characters import decode
 
 Codes = npt.NDArray[np.uint32]
 Kinds = npt.NDArray[np.uint16]
@@ -96,7 +97,7 @@ def decode_text(data: Bytes, start: int, end: int, table: Kinds, codes: Codes, k
         if code < 0x80:
             at += 1
         else:
-            wide, at = characters.decode(data, at)
+            wide, at = decode(data, at)
             code = np.uint32(wide)
         codes[n] = code
         kinds[n] = table[code]

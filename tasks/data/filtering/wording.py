@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tasks.data.filtering import alphabet, repetition, words
+from tasks.data.filtering import alphabet, repetition
 from tasks.data.filtering.alphabet import (
     LINE_BREAK,
     SYMBOL,
@@ -21,6 +21,7 @@ from tasks.data.filtering.alphabet import (
     decode_text,
 )
 from tasks.data.filtering.lexicon import STOP, STOP_WORDS, Lexicon, lexicon
+from tasks.data.filtering.repetition import measure
 from tasks.data.filtering.words import (
     ALL_PUNCTUATION,
     ALL_SYMBOLS,
@@ -28,6 +29,7 @@ from tasks.data.filtering.words import (
     WITH_LETTER,
     WORD,
     Words,
+    split,
 )
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes, Offsets, text_buffer
@@ -95,10 +97,10 @@ def _score(
         if not alive[k]:
             continue
         n = decode_text(data, offsets[k], offsets[k + 1], table, room.codes, room.kinds)
-        found = words.split(room.codes, room.kinds, n, lexicon, room.words)
+        found = split(room.codes, room.kinds, n, lexicon, room.words)
         _count(room.codes, room.kinds, n, room.words, found, out[k])
         if repeats:
-            repetition.measure(room.words, found, room.grams, out[k, N_COUNTS:])
+            measure(room.words, found, room.grams, out[k, N_COUNTS:])
             out[k, N_COUNTS:] /= max(1, n)
 
 
