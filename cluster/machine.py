@@ -1,15 +1,23 @@
-"""What this machine has: memory, for plans that must fit into it."""
+"""What this machine has: CPUs, and memory for plans that must fit into it."""
 
 import os
 import subprocess
 from pathlib import Path
 
+import psutil
+
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def cpus() -> int:
+    """CPUs that this process may run on; all of them where the system does not say (macOS)."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def main_memory() -> int:
     """Bytes of main memory that this process may use: the machine's, or its container's share."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    total = psutil.virtual_memory().total
     limit = CGROUP_LIMIT.read_text().strip() if CGROUP_LIMIT.exists() else "max"
     return total if limit == "max" else min(total, int(limit))
 

@@ -8,9 +8,10 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import psutil
 from pydantic import Field
 
 from cluster.home import home, subfolder
@@ -27,7 +28,9 @@ class Process(Record):
 
     pid: int
     boot: str = Field(description="boot id of the machine it was started on")
-    started: int = Field(description="start time in clock ticks after boot; a reused pid differs")
+    started: int = Field(
+        description="start in hundredths of a second after boot; a reused pid differs"
+    )
     url: str | None = None
     log: str = ""
 
@@ -92,24 +95,20 @@ def stop(process: Process) -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks from boot to the start of a process; None when it is gone or a zombie."""
-    fields = _stat(pid)
-    return None if fields is None else int(fields[19])
+    """Hundredths of a second from boot to the start of a process; None when it is gone or a zombie.
+
+    What psutil tells is of the clock on the wall, which may be set; the difference is not.
+    """
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        if process.status() != psutil.STATUS_ZOMBIE:
+            return round(100 * (process.create_time() - psutil.boot_time()))
+    return None
 
 
 def group_alive(group: int) -> bool:
     """Whether any process of a group runs; zombies do not count."""
-    return any(fields[2] == str(group) for pid in _pids() if (fields := _stat(pid)))
-
-
-def _stat(pid: int) -> list[str] | None:
-    """The fields of `/proc/PID/stat` from the state on; None when it is gone or a zombie."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = text.rsplit(")", 1)[1].split()  # the command name before it may hold anything
-    return None if fields[0] == "Z" else fields
+    return any(start_time(process.pid) is not None for process in _group(group))
 
 
 def find(command: Sequence[str]) -> Process | None:
@@ -117,14 +116,14 @@ def find(command: Sequence[str]) -> Process | None:
 
     Only those that `spawn` started count; a port that follows makes its `url`.
     """
-    for pid in _pids():
-        arguments = _null_separated(pid, "cmdline")[1:]
-        if arguments[: len(command)] == list(command) and _of_this_home(pid):
+    for process in psutil.process_iter(["cmdline"]):
+        arguments = (process.info["cmdline"] or [])[1:]
+        if arguments[: len(command)] == list(command) and _of_this_home(process):
             port = next(iter(arguments[len(command) :]), "")
             return Process(
-                pid=pid,
+                pid=process.pid,
                 boot=str(whoami()["boot"]),
-                started=start_time(pid) or 0,
+                started=start_time(process.pid) or 0,
                 url=f"http://127.0.0.1:{port}" if port.isdigit() else None,
             )
     return None
@@ -132,42 +131,37 @@ def find(command: Sequence[str]) -> Process | None:
 
 def end_orphans(process: Process) -> None:
     """Kill what is left of the group of a process that died: it may hold its port and its files."""
-    deadline = time.monotonic() + ORPHAN_SECONDS
-    while not process.alive and (left := _group_of_this_home(process.pid)):
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if time.monotonic() > deadline:
-            return
-        time.sleep(0.05)
+    left = [] if process.alive else [p for p in _group(process.pid) if _of_this_home(p)]
+    _kill(left)
+    psutil.wait_procs(left, ORPHAN_SECONDS)
 
 
-def end_all_with(variable: str) -> None:
-    """Kill the processes that were started with this environment variable, `NAME=value`."""
-    for pid in _pids():
-        if variable in _null_separated(pid, "environ"):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+def end_all_with(name: str, value: str) -> None:
+    """Kill the processes that were started with this environment variable."""
+    _kill(p for p in psutil.process_iter() if _variable(p, name) == value)
 
 
-def _group_of_this_home(group: int) -> list[int]:
-    members = [pid for pid in _pids() if (fields := _stat(pid)) and fields[2] == str(group)]
-    return [pid for pid in members if _of_this_home(pid)]
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
 
 
-def _of_this_home(pid: int) -> bool:
-    return f"HEADRACE_HOME={home()}" in _null_separated(pid, "environ")
+def _group(group: int) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if os.getpgid(process.pid) == group:
+                yield process
 
 
-def _null_separated(pid: int, name: str) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace").split("\0")
-    except OSError:  # it has ended, or is another user's
-        return []
+def _of_this_home(process: psutil.Process) -> bool:
+    return _variable(process, "HEADRACE_HOME") == str(home())
 
 
-def _pids() -> Iterator[int]:
-    return (int(path.name) for path in Path("/proc").glob("[0-9]*"))
+def _variable(process: psutil.Process, name: str) -> str | None:
+    with contextlib.suppress(psutil.Error, OSError):
+        return process.environ().get(name)
+    return None
 
 
 def listen(preferred: int, patience: float = 0.0) -> socket.socket:

@@ -16,13 +16,15 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 from prefect.task_runners import TaskRunner
 from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner
 from ray.job_config import JobConfig
 
 from cluster.environment import ROOT, default, log_from_info, prepare, worker_variables
 from cluster.errors import BadInput, StageFailed
-from cluster.processes import end_all_with, start_time, tail, temporary_folder
+from cluster.machine import cpus
+from cluster.processes import end_all_with, tail, temporary_folder
 from cluster.services import check_ray
 
 OBJECT_STORE_BYTES = 200_000_000
@@ -33,7 +35,7 @@ COMMON: dict[str, Any] = {
     "logging_level": "WARNING",
 }
 _starting = threading.Lock()
-_daemons: list[tuple[int, int]] = []
+_daemons: list[psutil.Process] = []
 log = logging.getLogger("headrace.run")
 
 
@@ -118,17 +120,17 @@ def stop() -> None:
 
 def died() -> bool:
     """Whether the local session lost a daemon, without which it runs nothing more."""
-    return any(start_time(pid) != started for pid, started in _daemons)
+    return not all(map(_runs, _daemons))
 
 
 def restart() -> None:
     """Replace a session that died. What its tasks had not returned is lost."""
     log.warning("Ray's daemon died; Ray is started again. The end of its log:\n%s", _log())
-    for pid, started in _daemons:
-        if start_time(pid) == started:  # an orderly end would wait for those that are gone
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        end_all_with(f"RAY_RAYLET_PID={pid}")  # workers finish their task before they look
+    for daemon in _daemons:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            daemon.kill()  # an orderly end would wait for those that are gone
+        # Workers finish their task before they look whether it is there.
+        end_all_with("RAY_RAYLET_PID", str(daemon.pid))
     stop()
     start()
 
@@ -159,7 +161,7 @@ def _start_patiently() -> None:
             # first task would wait for another.
             ray.init(
                 address="local",
-                num_cpus=len(os.sched_getaffinity(0)),
+                num_cpus=cpus(),
                 include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES,
                 _temp_dir=str(_session_folder()),
@@ -185,18 +187,17 @@ def _log() -> str:
     return "\n".join(tail(str(path), 3) for path in logs) or "(no log)"
 
 
-def _children() -> list[tuple[int, int]]:
-    """Pid and start time of the raylet and the GCS server of this process that run."""
-    tasks = Path("/proc/self/task").glob("*/children")
-    pids = {int(pid) for path in tasks for pid in path.read_text().split()}
-    found = [(pid, start_time(pid)) for pid in pids if _name(pid) in ("raylet", "gcs_server")]
-    return [(pid, started) for pid, started in found if started is not None]
+def _children() -> list[psutil.Process]:
+    """The raylet and the GCS server of this process."""
+    daemons = {(os.getpid(), name) for name in ("raylet", "gcs_server")}
+    running = psutil.process_iter(["ppid", "name"])
+    return [child for child in running if (child.info["ppid"], child.info["name"]) in daemons]
 
 
-def _name(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    return ""
+def _runs(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _session_folder() -> Path:
@@ -211,5 +212,5 @@ def _remove_dead_sessions(own: bool = False) -> None:
     """Remove the folders of sessions whose driver is gone; Ray keeps them for ever."""
     for session in _session_folder().glob("session_*_*"):
         pid = int(session.name.rsplit("_", 1)[1])
-        if not Path(f"/proc/{pid}").exists() or (own and pid == os.getpid()):
+        if not psutil.pid_exists(pid) or (own and pid == os.getpid()):
             shutil.rmtree(session, ignore_errors=True)

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
 from pydantic import ValidationError
 
 from cluster.artifact import Ledger
@@ -95,7 +96,7 @@ class RunRecord(Record):
         pid = int(self.process.get("pid", 0))
         if "started" in self.process:
             return start_time(pid) == self.process["started"]
-        return _exists(pid)
+        return psutil.pid_exists(pid)
 
 
 def _this_process() -> dict[str, str | int]:
@@ -127,16 +128,6 @@ def survey(root: Path) -> tuple[list[RunRecord], dict[Path, str]]:
 def interrupted(root: Path) -> list[RunRecord]:
     """Records that say `running` although their process is gone."""
     return [r for r in records(root) if r.status == "running" and not r.alive]
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 @cache

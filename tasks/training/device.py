@@ -1,9 +1,8 @@
 """What a device can do, to say what share of it a training uses."""
 
-import os
 import time
-from pathlib import Path
 
+import psutil
 import torch
 
 from tasks.training.process import is_fast
@@ -34,8 +33,7 @@ def memory_bytes(device: torch.device) -> int:
         most = torch.cuda.max_memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
         return most
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return int(psutil.Process().memory_info().rss)
 
 
 def _seconds(matrix: torch.Tensor) -> float:

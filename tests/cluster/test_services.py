@@ -132,6 +132,8 @@ def test_what_a_dead_service_leaves_behind_is_ended(fresh_home: Path) -> None:
     while not Path(process.log).read_text().strip():
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
+    while process.alive:
+        time.sleep(0.02)
     assert processes.group_alive(process.pid)
     processes.end_orphans(process)
     assert not processes.group_alive(process.pid)

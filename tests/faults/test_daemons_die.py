@@ -89,7 +89,7 @@ def test_a_run_rides_through_the_death_of_prefect_and_mlflow(
 @pytest.mark.parametrize("daemon", ["raylet", "gcs_server"])
 def test_a_run_rides_through_the_death_of_ray(toy: ModuleType, tmp_path: Path, daemon: str) -> None:
     def attack() -> None:
-        kill(next(pid for pid, _ in ray_session._daemons if ray_session._name(pid) == daemon))
+        kill(next(p.pid for p in ray_session._daemons if p.name() == daemon))
 
     shown, records = run(toy, tmp_path, attack)
     assert [r.error or r.state for r in records] == ["built", "built"]
