@@ -1,5 +1,6 @@
 """Scheduled runs: a Prefect deployment on the work pool `headrace`, and the worker that runs it."""
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -66,24 +67,28 @@ def _job_variables() -> dict[str, str]:
 
 
 def _create_work_pool() -> None:
-    with client() as server:
-        reply = server.post("/work_pools/", json={"name": WORK_POOL, "type": "process"})
-        if reply.status_code != 409:  # 409: it is there already
-            reply.raise_for_status()
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists
+
+    with client() as server, contextlib.suppress(ObjectAlreadyExists):
+        server.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process"))
 
 
 def _next_run(deployment_id: str) -> str | None:
     """When the deployment runs next; the server schedules new ones within seconds."""
-    wanted = {
-        "deployments": {"id": {"any_": [deployment_id]}},
-        "flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}},
-        "sort": "EXPECTED_START_TIME_ASC",
-        "limit": 1,
-    }
+    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
+    from prefect.client.schemas.sorting import FlowRunSort
+
+    of = DeploymentFilter.model_validate({"id": {"any_": [deployment_id]}})
+    waiting = FlowRunFilter.model_validate({"state": {"type": {"any_": ["SCHEDULED"]}}})
+    first = FlowRunSort.EXPECTED_START_TIME_ASC
     deadline = time.monotonic() + SCHEDULER_SECONDS
     with client() as server:
         while time.monotonic() < deadline:
-            if runs := server.post("/flow_runs/filter", json=wanted).raise_for_status().json():
-                return str(runs[0]["expected_start_time"])
+            if runs := server.read_flow_runs(
+                deployment_filter=of, flow_run_filter=waiting, sort=first, limit=1
+            ):
+                start = runs[0].expected_start_time
+                return start.isoformat() if start else None
             time.sleep(0.3)
     return None

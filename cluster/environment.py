@@ -9,8 +9,10 @@ import logging
 import os
 import secrets
 import sys
+import tomllib
 from pathlib import Path
 
+from cluster.errors import BadInput
 from cluster.home import home, subfolder
 
 ROOT = str(Path(__file__).parents[1])
@@ -54,6 +56,8 @@ PASSED_NAMES = (*TELEMETRY_OFF, *QUIET, *BEHAVIOUR)
 # inherit the key; on a cluster it is set on the nodes, or is a Secret block.
 NEVER_PASSED = ("HEADRACE_JUDGE_API_KEY",)
 
+PROFILE = ("PREFECT_API_", "PREFECT_CLIENT_", "PREFECT_UI_")  # what says which server, and how
+
 _ours: dict[str, str] = {}
 
 
@@ -62,8 +66,9 @@ def prepare() -> None:
     for name, value in (TELEMETRY_OFF | QUIET | BEHAVIOUR).items():
         default(name, value)
     default("HEADRACE_HOME", str(home()))
-    default("PREFECT_HOME", str(subfolder("prefect")))
     default("MLFLOW_TRACKING_URI", f"sqlite:///{subfolder('mlflow') / 'mlflow.db'}")
+    _adopt_prefect_profile()
+    default("PREFECT_HOME", str(subfolder("prefect")))
     keep_bytecode()
     _come_first()
     if not has_gpu():
@@ -124,6 +129,27 @@ def keep_bytecode() -> None:
         default("PYTHONPYCACHEPREFIX", str(subfolder("bytecode")))
         sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
         del os.environ["PYTHONDONTWRITEBYTECODE"]
+
+
+def _adopt_prefect_profile() -> None:
+    """Put the server of the user's active Prefect profile, if it has one, into variables.
+
+    Workers of a cluster have no profile, and Prefect's home is ours. Raises BadInput for profiles
+    that cannot be read.
+    """
+    if given("PREFECT_API_URL"):
+        return
+    folder = Path(given("PREFECT_HOME") or "~/.prefect").expanduser()
+    path = Path(given("PREFECT_PROFILES_PATH") or folder / "profiles.toml").expanduser()
+    try:
+        found = tomllib.loads(path.read_text()) if path.exists() else {}
+        active = given("PREFECT_PROFILE") or found.get("active")
+        profile = found.get("profiles", {}).get(active, {})
+    except (OSError, ValueError, AttributeError) as error:
+        raise BadInput(f"{path}, your Prefect profiles, cannot be read: {error}") from error
+    if "PREFECT_API_URL" in profile:
+        servers = {name: str(v) for name, v in profile.items() if name.startswith(PROFILE)}
+        os.environ.update(servers | {name: v for name in servers if (v := given(name))})
 
 
 def _come_first() -> None:

@@ -1,71 +1,79 @@
-"""The Prefect server's REST interface, for what a dead process can no longer tell it itself."""
+"""What the Prefect server is asked and told when a dead process can no longer do it itself."""
 
-import os
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
+    from prefect.states import State
 
 GOING_ON = ["RUNNING", "PENDING", "CANCELLING"]
 UNFINISHED = [*GOING_ON, "SCHEDULED", "PAUSED"]
 MOST = 200
+NO_ANSWER = (httpx.HTTPError, RuntimeError)
+"""What the client raises where the server is away; the second when it asks for its version."""
 Ending = Literal["COMPLETED", "FAILED", "CRASHED"]
 
 
 def mark_crashed(task_run_id: str) -> None:
     """Set a task run to Crashed, unless it has ended."""
     with client() as server:
-        for found in _ids(server, "task_runs", {"id": {"any_": [task_run_id]}}, UNFINISHED):
-            _set_state(server, "task_runs", found, "CRASHED")
+        _crash_tasks(server, {"id": {"any_": [task_run_id]}})
 
 
 def end_flow_run(flow_run_id: str, state: Ending) -> None:
     """Set a flow run that has not ended to this state, and its unfinished task runs to Crashed."""
     with client() as server:
-        parent = {"flow_run_id": {"any_": [flow_run_id]}}
-        for found in _ids(server, "task_runs", parent, UNFINISHED):
-            _set_state(server, "task_runs", found, "CRASHED")
-        for found in _ids(server, "flow_runs", {"id": {"any_": [flow_run_id]}}, UNFINISHED):
-            _set_state(server, "flow_runs", found, state)
+        _crash_tasks(server, {"flow_run_id": {"any_": [flow_run_id]}})
+        for run in _flow_runs(server, {"id": {"any_": [flow_run_id]}}, UNFINISHED):
+            server.set_flow_run_state(run.id, _state(state), force=True)
 
 
 def unfinished_flow_runs(flow: str, older_than: timedelta = timedelta()) -> set[str]:
     """The ids of a flow's runs that its server thinks are going on: the newest two hundred."""
-    begun = {"expected_start_time": {"before_": (datetime.now(UTC) - older_than).isoformat()}}
+    begun = {"expected_start_time": {"before_": datetime.now(UTC) - older_than}}
     with client() as server:
-        of = {"flows": {"name": {"any_": [flow]}}}
-        return set(_ids(server, "flow_runs", begun, GOING_ON, of))
+        return {str(run.id) for run in _flow_runs(server, begun, GOING_ON, flow)}
 
 
-def client() -> httpx.Client:
-    """A client of the server at `PREFECT_API_URL`, with the user's credentials if there are any."""
-    headers = {}
-    if key := os.environ.get("PREFECT_API_KEY"):
-        headers["Authorization"] = f"Bearer {key}"
-    secret = os.environ.get("PREFECT_API_AUTH_STRING")
-    auth = httpx.BasicAuth(*secret.split(":", 1)) if secret else None
-    return httpx.Client(
-        base_url=os.environ["PREFECT_API_URL"], headers=headers, auth=auth, timeout=10.0
+def client() -> "SyncPrefectClient":
+    """A client of the server that Prefect's settings name, with the user's credentials."""
+    from prefect.client.orchestration import get_client
+
+    return get_client(httpx_settings={"timeout": 10.0}, sync_client=True)
+
+
+def _crash_tasks(server: "SyncPrefectClient", wanted: dict[str, Any]) -> None:
+    from prefect.client.schemas.filters import TaskRunFilter
+
+    runs = TaskRunFilter.model_validate(wanted | {"state": {"type": {"any_": UNFINISHED}}})
+    for run in server.read_task_runs(task_run_filter=runs, limit=MOST):
+        server.set_task_run_state(run.id, _state("CRASHED"), force=True)
+
+
+def _flow_runs(
+    server: "SyncPrefectClient", wanted: dict[str, Any], states: list[str], flow: str | None = None
+) -> "list[FlowRun]":
+    """The flow runs in one of these states, the newest first."""
+    from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
+    from prefect.client.schemas.sorting import FlowRunSort
+
+    return server.read_flow_runs(
+        flow_filter=FlowFilter.model_validate({"name": {"any_": [flow]}}) if flow else None,
+        flow_run_filter=FlowRunFilter.model_validate(
+            wanted | {"state": {"type": {"any_": states}}}
+        ),
+        sort=FlowRunSort.START_TIME_DESC,
+        limit=MOST,
     )
 
 
-def _set_state(server: httpx.Client, kind: str, run_id: str, state: Ending) -> None:
-    why = "Its process is gone." if state == "CRASHED" else "This server was away when it ended."
-    body = {"type": state, "name": state.capitalize(), "message": why}
-    answer = server.post(f"/{kind}/{run_id}/set_state", json={"state": body, "force": True})
-    answer.raise_for_status()
+def _state(kind: Ending) -> "State":
+    from prefect.client.schemas.objects import StateType
+    from prefect.states import State
 
-
-def _ids(
-    server: httpx.Client,
-    kind: str,
-    wanted: dict[str, Any],
-    states: list[str],
-    of: dict[str, Any] | None = None,
-) -> list[str]:
-    """Ids of the flow or task runs in one of these states, the newest first."""
-    query = {kind: wanted | {"state": {"type": {"any_": states}}}, **(of or {})}
-    order = {"flow_runs": "START_TIME_DESC", "task_runs": "EXPECTED_START_TIME_DESC"}
-    reply = server.post(f"/{kind}/filter", json=query | {"sort": order[kind], "limit": MOST})
-    reply.raise_for_status()
-    return [run["id"] for run in reply.json()]
+    why = "Its process is gone." if kind == "CRASHED" else "This server was away when it ended."
+    return State(type=StateType(kind), name=kind.capitalize(), message=why)

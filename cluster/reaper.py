@@ -4,10 +4,8 @@ import logging
 from datetime import timedelta
 from pathlib import Path
 
-import httpx
-
 from cluster.mlflow_tracking import close
-from cluster.prefect_server import Ending, end_flow_run, unfinished_flow_runs
+from cluster.prefect_server import NO_ANSWER, Ending, end_flow_run, unfinished_flow_runs
 from cluster.runs import RunRecord, interrupted, records
 from cluster.services import alive
 
@@ -34,7 +32,7 @@ def reap(root: Path) -> list[RunRecord]:
         log.info("run %s was killed; it is marked as crashed", record.id)
     try:
         _tell_prefect(root)
-    except httpx.HTTPError as error:
+    except NO_ANSWER as error:
         log.warning("Prefect is not told of killed runs before the next run: %s", error)
     return reaped
 

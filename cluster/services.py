@@ -159,7 +159,8 @@ def _check_prefect() -> None:
     except (KeyError, OSError, ValueError) as error:
         raise BadInput(
             f"PREFECT_API_URL is {api}, where no Prefect server answers ({error}): start that "
-            "server, or `unset PREFECT_API_URL` to use a local one"
+            "server, or `unset PREFECT_API_URL` (or leave the profile that sets it: "
+            "`prefect profile use ephemeral`) to use a local one"
         ) from error
 
 

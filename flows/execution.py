@@ -15,7 +15,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-import httpx
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
@@ -29,7 +28,7 @@ from cluster.errors import BadInput, StageFailed, explain
 from cluster.mlflow_tracking import settle, stage_tracker
 from cluster.placement import Placement
 from cluster.prefect_progress import ProgressArtifact
-from cluster.prefect_server import mark_crashed
+from cluster.prefect_server import NO_ANSWER, mark_crashed
 from cluster.ray_tasks import end_tasks
 from cluster.runs import StageRecord
 from cluster.stage import build, info
@@ -345,7 +344,7 @@ def _tell_crashed(handle: Handle) -> None:
     """Tell Prefect of a task run whose process died; it could not do that itself."""
     try:
         mark_crashed(task_run_id=str(cast(PrefectFuture[str], handle).task_run_id))
-    except httpx.HTTPError as error:
+    except NO_ANSWER as error:
         log.warning("Prefect is not told of a crashed stage: %s", error)
 
 

@@ -14,6 +14,7 @@ import pytest
 # The path is short because Ray opens sockets below it.
 _HOME = Path(tempfile.mkdtemp(prefix="hr-"))
 os.environ["HEADRACE_HOME"] = str(_HOME)
+os.environ["PREFECT_PROFILES_PATH"] = str(_HOME / "profiles.toml")
 for _name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
     os.environ.pop(_name, None)
 

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import subprocess
@@ -6,8 +7,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from uuid import UUID
 
 import pytest
+from prefect.context import refresh_global_settings_context
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Running
 
 from cluster import services
 from cluster.deployments import deploy
@@ -35,10 +40,8 @@ def toy(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def every_8_seconds(toy: ModuleType) -> Iterator[str]:
     """A schedule; were its deployment to stay, its runs would slow all tests that follow."""
     yield "* * * * * */8"
-    with client() as server:
-        found = server.get("/deployments/name/toy-scheduled/toy")
-        if found.is_success:
-            server.delete(f"/deployments/{found.json()['id']}").raise_for_status()
+    with client() as server, contextlib.suppress(ObjectNotFound):
+        server.delete_deployment(server.read_deployment_by_name("toy-scheduled/toy").id)
 
 
 def wait_for(path: Path, seconds: float = 120.0) -> str:
@@ -100,8 +103,8 @@ def test_a_killed_run_is_marked_everywhere(toy: ModuleType, shared_home: Path) -
     (reaped,) = reap(shared_home)
     assert (reaped.id, reaped.status) == (record.id, "crashed")
     with client() as server:
-        state = server.get(f"/flow_runs/{flow_run_id}").json()["state"]
-    assert (state["type"], state["message"]) == ("CRASHED", "Its process is gone.")
+        state = server.read_flow_run(UUID(flow_run_id)).state
+    assert state and (state.type.value, state.message) == ("CRASHED", "Its process is gone.")
     assert ended(tracked._journal.path) == "KILLED"
     assert reap(shared_home) == []
 
@@ -111,17 +114,16 @@ def test_prefect_is_told_later_of_what_ended_while_it_was_away(
 ) -> None:
     """Its record is closed already; the flow run is found by what Prefect thinks goes on."""
     with client() as server:
-        body = {"name": "headrace"}
-        flow = server.post("/flows/", json=body).raise_for_status().json()["id"]
-        body = {"flow_id": flow, "state": {"type": "RUNNING"}}
-        runs = [server.post("/flow_runs/", json=body).json()["id"] for _ in range(4)]
+        runs = [str(server.create_flow_run(toy.endless_flow, state=Running()).id) for _ in "1234"]
     for status, flow_run_id in zip(("completed", "crashed", "running"), runs, strict=False):
         told = {"status": status, "flow_run_id": flow_run_id}
         RunRecord.start({"name": "mine"}, "all").model_copy(update=told).save(shared_home)
     with monkeypatch.context() as patch:
         patch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+        refresh_global_settings_context()
         reap(shared_home)  # it is away still: no error
+    refresh_global_settings_context()
     reap(shared_home)
     with client() as server:
-        shown = [server.get(f"/flow_runs/{run}").json()["state"]["type"] for run in runs]
+        shown = [server.read_flow_run(UUID(run)).state_type for run in runs]
     assert shown == ["COMPLETED", "CRASHED", "RUNNING", "RUNNING"]

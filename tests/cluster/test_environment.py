@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster import environment
+from cluster import environment, services
+from cluster.errors import BadInput
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +36,31 @@ def test_what_the_user_has_set_stays(fresh_home: Path, monkeypatch: pytest.Monke
     environment.prepare()
     assert environment.given("MLFLOW_TRACKING_URI") == "http://tracking:5000"
     assert os.environ["PREFECT_LOGGING_EXTRA_LOGGERS"] == "mine"
+
+
+def test_the_server_of_the_users_prefect_profile_is_used(
+    fresh_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text(
+        'active = "ours"\n'
+        '[profiles.ours]\nPREFECT_API_URL = "http://127.0.0.1:9/api"\nPREFECT_API_KEY = "k"\n'
+        '[profiles.other]\nPREFECT_LOGGING_LEVEL = "DEBUG"\n'
+    )
+    monkeypatch.setenv("PREFECT_PROFILES_PATH", str(profiles))
+    for name in ("PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_PROFILE"):
+        monkeypatch.setenv(name, "")
+    with pytest.raises(BadInput, match=r"PREFECT_API_URL is http://127\.0\.0\.1:9/api.*profile"):
+        services.up()
+    assert services.alive("prefect") is None, "no second server beside the user's"
+    assert environment.worker_variables()["PREFECT_API_KEY"] == "k"
+    monkeypatch.setenv("PREFECT_API_URL", "")
+    monkeypatch.setenv("PREFECT_PROFILE", "other")
+    environment.prepare()
+    assert not os.environ["PREFECT_API_URL"]
+    profiles.write_text("active = ")
+    with pytest.raises(BadInput, match=r"profiles\.toml, your Prefect profiles, cannot be read"):
+        environment.prepare()
 
 
 def test_the_ray_token_is_private_and_stays_the_same(fresh_home: Path) -> None:
