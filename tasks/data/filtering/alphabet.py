@@ -1,8 +1,7 @@
 """What the filters need to know of a character, as one table of bit sets, and text as code points.
 
-Which signs come off the front and the back of a word follows spaCy's tokenizer for European
-languages (`spacy.lang.punctuation`); SYMBOL and SENTENCE_END are the signs that the Gopher and
-FineWeb filters of datatrove count as punctuation and as the end of a sentence.
+OUTER are the signs that come off the front and the back of a word; SYMBOL and SENTENCE_END are
+those that the Gopher and FineWeb filters of datatrove count as punctuation and a sentence's end.
 """
 
 import unicodedata
@@ -20,14 +19,10 @@ Kinds = npt.NDArray[np.uint16]
 Alive = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.float64]
 
-(SPACE, LETTER, LOWER, UPPER, DIGIT, PREFIX, SUFFIX, QUOTE) = (1 << k for k in range(8))
-(ICON, BEFORE_STOP, PUNCTUATION, SENTENCE_END) = (1 << k for k in range(8, 12))
-(SYMBOL, ALPHANUMERIC, UNPRINTABLE, LINE_BREAK) = (1 << k for k in range(12, 16))
+(SPACE, LETTER, UPPER, DIGIT, OUTER, PUNCTUATION) = (1 << k for k in range(6))
+(SENTENCE_END, SYMBOL, ALPHANUMERIC, UNPRINTABLE, LINE_BREAK) = (1 << k for k in range(6, 11))
 
-# Signs that stand off from a word on either side, and those that open or close a quotation.
-MARKS = "…,:;!?¿؟¡()[]{}<>_#*&。？！，、；：～·।،۔؛٪"
-QUOTES = "'\"”“`‘´’‚,„»«「」『』（）〔〕【】《》〈〉⟦⟧"
-CURRENCIES = "$£€¥฿﷼" + "".join(map(chr, range(0x20A0, 0x20C0)))
+NOT_OUTER = "/-@%\\."  # punctuation that stays with a word
 # Terminal punctuation: the Unicode property Sentence_Terminal, written as ranges.
 TERMINALS = (
     "21 2e 3f 589 61d-61f 6d4 700-702 7f9 837 839 83d 83e 964 965 104a 104b 1362 1367 1368 166e"
@@ -50,27 +45,21 @@ def table() -> Kinds:
     bits = np.zeros(characters.CODE_POINTS, np.uint16)
     letter = known & characters.ALPHA > 0
     bits[letter] |= LETTER
-    bits[letter & (known & characters.UPPER == 0)] |= LOWER | BEFORE_STOP
     bits[letter & (known & characters.LOWER == 0)] |= UPPER
     bits[known & characters.SPACE > 0] |= SPACE
     bits[known & characters.WORD > 0] |= ALPHANUMERIC
     bits[ord("_")] &= ~np.uint16(ALPHANUMERIC)
     bits[known & (characters.PRINTABLE | characters.SPACE) == 0] |= UNPRINTABLE
     bits[[*range(0x1C, 0x20), 0x0B, 0xFFFD]] |= UNPRINTABLE
-    bits[ord("0") : ord("9") + 1] |= DIGIT | BEFORE_STOP
+    bits[ord("0") : ord("9") + 1] |= DIGIT
     for code in range(0x20000):  # no sign of these categories lies above
         category = unicodedata.category(chr(code))
-        if category[0] == "P":
-            bits[code] |= PUNCTUATION
-        elif category == "So":
-            bits[code] |= ICON | PREFIX | SUFFIX
+        bits[code] |= PUNCTUATION * (category[0] == "P")
+        bits[code] |= OUTER * (category[0] == "P" or category in ("So", "Sc"))
     terminals = _codes_in(TERMINALS)
     symbols = [*range(9), *range(11, 32), *range(127, 160), *terminals]
-    _mark(bits, MARKS, PREFIX | SUFFIX | BEFORE_STOP)
-    _mark(bits, QUOTES, PREFIX | SUFFIX | BEFORE_STOP | QUOTE)
-    _mark(bits, "—–", PREFIX | SUFFIX)
-    _mark(bits, "§%=" + CURRENCIES, PREFIX)
-    _mark(bits, "%²-+|", BEFORE_STOP)
+    _mark(bits, "<>`", OUTER)
+    bits[[ord(sign) for sign in NOT_OUTER]] &= ~np.uint16(OUTER)
     _mark(bits, LINE_BREAKS, LINE_BREAK)
     ascii_signs = "".join(c for c in map(chr, range(33, 127)) if not c.isalnum())
     _mark(bits, NOT_ASCII_SYMBOLS + ascii_signs, SYMBOL)

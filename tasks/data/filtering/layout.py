@@ -22,9 +22,9 @@ from tasks.data.filtering.alphabet import (
     Scores,
     decode_text,
 )
-from tasks.data.filtering.lexicon import PRIME, SEED, SPREAD
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes, Offsets, text_buffer
+from tasks.data.kernels.words import FACTOR, SEED
 
 NAMES = (
     "repeated_paragraph_share",
@@ -133,14 +133,14 @@ def _part(codes: Codes, low: int, high: int, least: int, parts: Parts) -> int:
     count, start, hash, at = 0, low, SEED, low
     while at < high:
         if codes[at] != ord("\n"):
-            hash = (hash ^ np.uint64(codes[at])) * PRIME
+            hash = (hash ^ np.uint64(codes[at])) * FACTOR
             at += 1
             continue
         behind = at
         while behind < high and codes[behind] == ord("\n"):
             behind += 1
         if behind - at < least:
-            hash = (hash ^ np.uint64(10)) * PRIME
+            hash = (hash ^ np.uint64(10)) * FACTOR
         else:
             parts.start[count], parts.end[count], parts.hash[count] = start, at, hash
             count, start, hash = count + 1, behind, SEED
@@ -160,7 +160,7 @@ def _repeated(kinds: Kinds, count: int, parts: Parts) -> tuple[int, int, int]:
     again = characters = written = 0
     for k in range(count):
         hash = parts.hash[k]
-        slot = np.int64((hash * SPREAD) >> shift)
+        slot = np.int64((hash * FACTOR) >> shift)
         while parts.seen[slot] != 0 and parts.seen[slot] != hash:
             slot = (slot + 1) & mask
         if parts.seen[slot] == hash:

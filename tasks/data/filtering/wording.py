@@ -1,7 +1,7 @@
 """Measures of a text's words: how many, how long, which, and how much they repeat.
 
 Gopher's quality and repetition measures (Rae et al. 2021, arXiv 2112.11446, appendix A.1.1), C4's
-sentences and FineWeb's newlines per word, with the words of spaCy's English tokenizer (`words`).
+sentences and FineWeb's newlines per word, with the words of `words`.
 """
 
 from collections.abc import Collection
@@ -20,12 +20,13 @@ from tasks.data.filtering.alphabet import (
     Scores,
     decode_text,
 )
-from tasks.data.filtering.lexicon import STOP, STOP_WORDS, Lexicon, lexicon
 from tasks.data.filtering.repetition import measure
 from tasks.data.filtering.words import (
     ALL_PUNCTUATION,
     ALL_SYMBOLS,
     ENDS_SENTENCE,
+    STOP,
+    STOP_WORDS,
     WITH_LETTER,
     WORD,
     Words,
@@ -69,7 +70,7 @@ def score(texts: pa.Array, alive: Alive, wanted: Collection[str]) -> Scores:
     out = np.zeros((len(texts), len(NAMES)))
     room = _room_for(int(np.diff(offsets).max(initial=1)))
     repeats = not set(wanted).isdisjoint(REPETITIONS)
-    _score(data, offsets, alive, alphabet.table(), lexicon(), room, repeats, out)
+    _score(data, offsets, alive, alphabet.table(), room, repeats, out)
     return out
 
 
@@ -88,7 +89,6 @@ def _score(
     offsets: Offsets,
     alive: Alive,
     table: Kinds,
-    lexicon: Lexicon,
     room: Room,
     repeats: bool,
     out: Scores,
@@ -97,7 +97,7 @@ def _score(
         if not alive[k]:
             continue
         n = decode_text(data, offsets[k], offsets[k + 1], table, room.codes, room.kinds)
-        found = split(room.codes, room.kinds, n, lexicon, room.words)
+        found = split(room.codes, room.kinds, n, room.words)
         _count(room.codes, room.kinds, n, room.words, found, out[k])
         if repeats:
             measure(room.words, found, room.grams, out[k, N_COUNTS:])
