@@ -7,19 +7,16 @@ The API key comes from the environment, goes to the one host it is meant for, an
 
 import asyncio
 import json
-import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import aiohttp
-import httpx
-from httpx_aiohttp import HttpxAiohttpClient
 
 from cluster.errors import BadInput
-from tasks.scoring.judging.endpoint import KEYS, Endpoint, api_key, check_url, is_loopback
+from tasks.scoring.judging.endpoint import KEYS, Endpoint, api_key, check_url, proxy_of
 from tasks.scoring.judging.gate import Gate, retry_after
 from tasks.scoring.judging.replies import Reply, frequencies, read_choice, read_probabilities
 from tasks.scoring.judging.reply_store import ReplyStore, reply_key
@@ -49,7 +46,6 @@ class EndpointJudge:
                 f"a budget of {endpoint.budget} USD cannot be kept: the price of "
                 f"'{endpoint.model}' is unknown; give its USD per million tokens, in and out"
             )
-        logging.getLogger("httpx").setLevel(logging.WARNING)
         self.endpoint, self.name, self._store = endpoint, endpoint.model, store
         self.calls, self.reused, self.shortened = 0, 0, 0
         self.tokens: Counter[str] = Counter()
@@ -58,9 +54,9 @@ class EndpointJudge:
         self._dropped: set[str] = set()  # parameters that this endpoint does not take
         self._refused: Unscored | None = None
         self._under_way: dict[str, asyncio.Future[Sent]] = {}
-        self._client: httpx.AsyncClient
+        self._client: aiohttp.ClientSession
         self._gate = Gate(endpoint.concurrency)
-        self._url = httpx.URL(endpoint.chat_url)  # parsed once
+        self._proxy = proxy_of(endpoint.url)
 
     @property
     def cost(self) -> float | None:
@@ -227,7 +223,7 @@ class EndpointJudge:
                     self._dropped |= {"logprobs"} if status == 200 else set()
         except TimeoutError:
             return Unscored("timeout", f"no whole reply within {seconds:.1f} s"), 0.0
-        except (httpx.RequestError, aiohttp.ClientError) as error:
+        except aiohttp.ClientError as error:
             return Unscored("connection", f"{type(error).__name__}: {error}"), 0.0
         if status == 400 and named & set(sent):
             self._dropped |= named
@@ -245,19 +241,22 @@ class EndpointJudge:
             whole["max_completion_tokens"] = body["max_tokens"] + THINKING_TOKENS
         return {name: value for name, value in whole.items() if name not in self._dropped}
 
-    async def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes | None]:
+    async def _post(self, body: dict[str, Any]) -> tuple[int, Mapping[str, str], bytes | None]:
         """Status, headers and content; the content is None beyond the allowed size."""
         self.calls += 1
-        async with self._client.stream("POST", self._url, json=body) as response:
+        url = self.endpoint.chat_url
+        async with self._client.post(
+            url, json=body, proxy=self._proxy, allow_redirects=False
+        ) as response:
             content = b""
-            async for piece in response.aiter_bytes():
+            async for piece in response.content.iter_any():
                 content += piece
                 if len(content) > self.endpoint.max_bytes:
-                    return response.status_code, response.headers, None
-            return response.status_code, response.headers, content
+                    return response.status, response.headers, None
+            return response.status, response.headers, content
 
     def _classify(
-        self, status: int, headers: httpx.Headers, content: bytes | None
+        self, status: int, headers: Mapping[str, str], content: bytes | None
     ) -> tuple[dict[str, Any] | Unscored, float | None]:
         if content is None:
             return Unscored("too_large", f"over {self.endpoint.max_bytes} bytes"), None
@@ -299,14 +298,13 @@ class EndpointJudge:
         return text.replace(self._key, "[key]") if self._key else text
 
 
-def _client(endpoint: Endpoint, key: str | None) -> httpx.AsyncClient:
-    """An open client. aiohttp carries its requests, for half the CPU time of httpx's own pool."""
-    return HttpxAiohttpClient(
+def _client(endpoint: Endpoint, key: str | None) -> aiohttp.ClientSession:
+    """An open client. Each attempt has a time limit of its own."""
+    return aiohttp.ClientSession(
         headers={"Authorization": f"Bearer {key}"} if key else {},
-        follow_redirects=False,
-        trust_env=not is_loopback(endpoint.url),
-        timeout=endpoint.deadline,
-        limits=httpx.Limits(max_connections=endpoint.concurrency),
+        connector=aiohttp.TCPConnector(limit=endpoint.concurrency),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None),
     )
 
 

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from cluster.errors import BadInput
 
@@ -98,3 +99,14 @@ def _address(host: str, what: str) -> bool:
         return bool(getattr(ipaddress.ip_address(host), what))
     except ValueError:
         return False
+
+
+def proxy_of(url: str) -> str | None:
+    """The proxy that the environment names for this address, if any; never one for loopback.
+
+    aiohttp could look itself, but would then also send what `.netrc` holds, in the key's place.
+    """
+    parts = urlsplit(url)
+    if is_loopback(url) or proxy_bypass(parts.hostname or ""):
+        return None
+    return getproxies().get(parts.scheme)

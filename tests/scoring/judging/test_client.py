@@ -10,7 +10,7 @@ import pytest
 
 from cluster.errors import BadInput
 from tasks.scoring.judging.client import EndpointJudge
-from tasks.scoring.judging.endpoint import Endpoint, check_url
+from tasks.scoring.judging.endpoint import Endpoint, check_url, proxy_of
 from tasks.scoring.judging.gate import Gate, retry_after
 from tasks.scoring.judging.reply_store import ReplyStore
 from tasks.scoring.judging.verdicts import Distribution, Question, Unscored, Verdict
@@ -398,3 +398,12 @@ def test_an_attempt_that_hangs_leaves_time_for_another(
     endpoint.script = script
     assert isinstance(ask(endpoint, tmp_path, deadline=1.0), Distribution)
     assert len(endpoint.bodies) == 2
+
+
+def test_a_proxy_is_for_other_machines_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("no_proxy", "near.example")
+    assert proxy_of("https://far.example/v1") == "http://proxy.example:3128"
+    assert proxy_of("https://near.example/v1") is None
+    assert proxy_of("http://127.0.0.1:8000/v1") is None
