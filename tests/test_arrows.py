@@ -1,6 +1,11 @@
 """Imports point one way: flows -> tasks -> {model, cluster}; model and cluster stay apart."""
 
 import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -36,8 +41,6 @@ def test_imports_follow_the_arrows(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "model").rglob("*.py")), ids=lambda p: p.name)
 def test_the_model_needs_torch_numpy_and_safetensors_only(path: Path) -> None:
-    import sys
-
     foreign = imported(path) - set(sys.stdlib_module_names) - {"model"}
     assert foreign <= MODEL_LIBRARIES
 
@@ -45,3 +48,20 @@ def test_the_model_needs_torch_numpy_and_safetensors_only(path: Path) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_module_says_what_it_is(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+
+
+def test_every_library_that_is_imported_is_declared() -> None:
+    """As a dependency or an extra; spaCy comes with the pipeline that a recipe names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = chain.from_iterable(project["optional-dependencies"].values())
+    declared = {name(line) for line in chain(project["dependencies"], extras)}
+    ours = set(ALLOWED) | set(sys.stdlib_module_names) | {"spacy"}
+    libraries = set().union(*map(imported, MODULES)) - ours
+    providers = packages_distributions()
+    missing = {x for x in libraries if not declared & set(map(name, providers.get(x, [])))}
+    assert not missing, "in no `dependencies` and no extra of pyproject.toml"
+
+
+def name(requirement: str) -> str:
+    """The distribution that a requirement names, as package indices spell it."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=!~; ]", requirement)[0]).lower()

@@ -69,7 +69,8 @@ def _transformers(folder: Path) -> Recogniser:
         from transformers import AutoModelForTokenClassification, AutoTokenizer
     except ImportError as error:
         raise MissingExtra(
-            f"redact.names.model {folder} needs transformers: pip install transformers"
+            f"redact.names.model {folder} needs transformers: "
+            "uv pip install 'headrace[transformers]'"
         ) from error
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     network: Any = AutoModelForTokenClassification.from_pretrained(

@@ -24,7 +24,9 @@ class Contradiction:
         try:
             from transformers import AutoModelForSequenceClassification, AutoTokenizer
         except ImportError as error:
-            raise MissingExtra("transformers") from error
+            raise MissingExtra(
+                "selfcheck by nli needs transformers: uv pip install 'headrace[transformers]'"
+            ) from error
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
             self._model = AutoModelForSequenceClassification.from_pretrained(

@@ -84,7 +84,7 @@ def test_an_absent_model_or_library_is_named_with_the_command(tmp_path, monkeypa
         identity("no_such_pipeline")
     (tmp_path / "config.json").write_text("{}")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtra, match="pip install transformers"):
+    with pytest.raises(MissingExtra, match=r"pip install 'headrace\[transformers\]'"):
         recogniser(str(tmp_path))
 
 
