@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fairness import need, need_texts
 
-from tasks.scoring.learned.bertscore import BertScore
+from tasks.evaluation.embedding.bertscore import BertScore
 
 PARTS = ("precision", "recall", "fmeasure")
 

@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 import zstandard
 from fairness import need, need_texts
 
+from tasks.data.filtering.decisions import judge
 from tasks.data.filtering.rules import WEB
-from tasks.data.filtering.verdicts import judge
 from tasks.data.privacy.batch import find_all, replace_all
 
 BATCH = 512

@@ -68,10 +68,10 @@ def _serve(port: Any) -> None:
 
 
 def _headrace(url: str) -> tuple[float, float]:
-    from tasks.scoring.judging.client import EndpointJudge
-    from tasks.scoring.judging.endpoint import Endpoint
-    from tasks.scoring.judging.reply_store import ReplyStore
-    from tasks.scoring.judging.verdicts import Distribution, Question
+    from tasks.evaluation.judging.client import EndpointJudge
+    from tasks.evaluation.judging.endpoint import Endpoint
+    from tasks.evaluation.judging.questions import Distribution, Question
+    from tasks.evaluation.judging.reply_store import ReplyStore
 
     with tempfile.TemporaryDirectory() as folder:
         judge = EndpointJudge(

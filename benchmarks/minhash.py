@@ -114,13 +114,13 @@ def rensa(texts: list[str]) -> int:
     from rensa import RMinHash, RMinHashLSH
 
     lsh = RMinHashLSH(threshold=0.8, num_perm=VALUES, num_bands=FAMILY.bands)
-    sketches = []
+    signatures = []
     for number, text in enumerate(texts):
-        sketch = RMinHash(num_perm=VALUES, seed=42)
-        sketch.update(shingles(text))
-        lsh.insert(number, sketch)
-        sketches.append(sketch)
-    return sum(len(lsh.query(sketch)) > 1 for sketch in sketches)
+        sign = RMinHash(num_perm=VALUES, seed=42)
+        sign.update(shingles(text))
+        lsh.insert(number, sign)
+        signatures.append(sign)
+    return sum(len(lsh.query(sign)) > 1 for sign in signatures)
 
 
 def datasketch(texts: list[str]) -> int:
@@ -129,10 +129,10 @@ def datasketch(texts: list[str]) -> int:
 
     lsh = MinHashLSH(num_perm=VALUES, params=(FAMILY.bands, FAMILY.rows))
     encoded = ([s.encode() for s in shingles(text)] for text in texts)
-    sketches = list(MinHash.generator(encoded, num_perm=VALUES))
-    for number, sketch in enumerate(sketches):
-        lsh.insert(number, sketch)
-    return sum(len(lsh.query(sketch)) > 1 for sketch in sketches)
+    signatures = list(MinHash.generator(encoded, num_perm=VALUES))
+    for number, sign in enumerate(signatures):
+        lsh.insert(number, sign)
+    return sum(len(lsh.query(sign)) > 1 for sign in signatures)
 
 
 def shingles(text: str) -> list[str]:

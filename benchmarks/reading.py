@@ -20,7 +20,8 @@ from fairness import need_texts
 from tasks.data.reading.decompress import Entry
 from tasks.data.reading.records import read_entry
 from tasks.data.reading.rows import Record
-from tasks.data.reading.sources import SourceSettings, open_regular
+from tasks.data.reading.settings import SourceSettings
+from tasks.data.reading.sources import open_regular
 
 Read = Callable[[Path], tuple[int, int]]
 RUNS = 3

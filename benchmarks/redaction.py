@@ -25,7 +25,7 @@ from tasks.data.privacy.batch import char_spans, find_all, replace_all
 from tasks.data.privacy.pii import DEFAULT_KINDS
 from tasks.data.privacy.quality import OWN, PRESIDIO, measure, read_labelled, table
 from tasks.data.privacy.spans import Span
-from tasks.data.redact import replacer
+from tasks.data.privacy.stage import replacer
 
 BATCH = 512
 SHARED = ("email", "ip")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fairness import need, need_texts
 
-from tasks.scoring.overlap.rouge import rouge
+from tasks.evaluation.overlap.rouge import rouge
 
 METRICS = ["rouge1", "rouge2", "rougeLsum"]
 

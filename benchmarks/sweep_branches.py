@@ -18,9 +18,9 @@ from cluster.artifact import Artifact
 from cluster.environment import prepare
 from cluster.stage import build
 from cluster.store import Store
-from tasks.scaling.member import sweep_run
-from tasks.scaling.plan import MemberSettings, SweepSettings, plan_sweep
-from tasks.scaling.trunk import trunk
+from tasks.scaling.sweep.member import sweep_run
+from tasks.scaling.sweep.plan import MemberSettings, SweepSettings, plan_sweep
+from tasks.scaling.sweep.trunk import trunk
 from tasks.training.settings import OptimizerSettings
 
 TOKENS = (262_144, 524_288, 1_048_576, 2_097_152)

@@ -21,7 +21,7 @@ from pathlib import Path
 import yaml
 import zstandard
 
-from tasks.tokens.shards import heldout
+from tasks.tokens.shards.encode import heldout
 
 GOAL, HELD_OUT, STEPS, SAMPLES, CONTEXT = 1.88, 0.1, 2000, 12, 64
 RECIPE = {

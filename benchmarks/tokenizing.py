@@ -27,14 +27,10 @@ from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from tasks.data.text import TextWriter, read_batches
 from tasks.tokens.encoder import Encoder, load
-from tasks.tokens.shards import ShardSettings, shards
-from tasks.tokens.tokenizer import (
-    WORDS,
-    TokenizerSettings,
-    _train,
-    _train_natively,
-    train_tokenizer,
-)
+from tasks.tokens.shards.settings import ShardSettings
+from tasks.tokens.shards.stage import shards
+from tasks.tokens.vocabulary.settings import TokenizerSettings
+from tasks.tokens.vocabulary.stage import WORDS, _train, _train_natively, train_tokenizer
 
 ROWS = 128  # nanochat's batch
 

@@ -63,7 +63,7 @@ def main() -> None:
             workers, tensor = options.workers, options.tensor
             samples = options.samples * workers // tensor
             settings = PretrainSettings(context=CONTEXT, batch_tokens=samples * CONTEXT)
-            placement = Placement(zero_stage=stage, workers=workers, tensor_workers=tensor)
+            placement = Placement(zero_stage=stage, workers=workers, tensor_parallel=tensor)
             planned = device_bytes(config, settings, placement).total
             measured = in_children(
                 workers, depth=depth, stage=stage, samples=samples, tensor=tensor
@@ -120,7 +120,7 @@ def peak_bytes(
     if workers > 1:
         store = dist.FileStore(f"{folder}/store", workers)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=workers)
-    placement = Placement(zero_stage=stage, workers=workers, tensor_workers=tensor)
+    placement = Placement(zero_stage=stage, workers=workers, tensor_parallel=tensor)
     small, real = (Path(folder) / name for name in ("small", "real"))
     for scratch in (small, real):
         scratch.mkdir(exist_ok=True)

@@ -11,10 +11,10 @@ class Placement(Settings):
     """Workers, devices and endpoints of one run."""
 
     workers: int = Field(1, ge=1, description="training processes of one stage; data parallel")
-    sequence_workers: int = Field(
+    context_parallel: int = Field(
         1, ge=1, description="of the workers, those that share each row's positions (Ulysses)"
     )
-    tensor_workers: int = Field(
+    tensor_parallel: int = Field(
         1, ge=1, description="of the workers, those that have each network together (Megatron-LM)"
     )
     least_workers: int | None = Field(
@@ -40,7 +40,7 @@ class Placement(Settings):
     offload: Literal["optimizer", "all"] | None = Field(
         None, description="what a GPU keeps in main memory; all is weights too, with zero_stage 3"
     )
-    recompute: bool = Field(
+    activation_checkpointing: bool = Field(
         False, description="keep less of the forward pass and compute it again: less memory"
     )
     compile: bool = Field(False, description="compile the network's layers (torch.compile)")
@@ -68,7 +68,7 @@ class Placement(Settings):
 
     @model_validator(mode="after")
     def _workers_that_fit_together(self) -> "Placement":
-        for name in ("sequence_workers", "tensor_workers"):
+        for name in ("context_parallel", "tensor_parallel"):
             if self.workers % getattr(self, name):
                 raise ValueError(
                     f"{name} is {getattr(self, name)}, which does not divide the "
@@ -76,23 +76,23 @@ class Placement(Settings):
                 )
         if self.least_workers and self.least_workers > self.workers:
             raise ValueError(f"least_workers is {self.least_workers}, workers only {self.workers}")
-        if self.least_workers and self.sequence_workers > 1:
+        if self.least_workers and self.context_parallel > 1:
             raise ValueError("least_workers: workers that share rows cannot become fewer")
         return self
 
     @model_validator(mode="after")
     def _whole_networks(self) -> "Placement":
         rules = (
-            (self.sequence_workers == 1, "sequence_workers", "1, as workers share either"),
+            (self.context_parallel == 1, "context_parallel", "1, as workers share either"),
             (self.least_workers is None, "least_workers", "null, as no part can be missing"),
             (self.zero_stage < 3, "zero_stage", "0, 1 or 2"),
             (not self.compile, "compile", "false"),
         )
         for holds, name, allowed in rules:
-            if self.tensor_workers > 1 and not holds:
+            if self.tensor_parallel > 1 and not holds:
                 raise ValueError(
-                    f"tensor_workers is {self.tensor_workers}, and {name} is "
-                    f"{getattr(self, name)}: it must be {allowed}; or set tensor_workers to 1"
+                    f"tensor_parallel is {self.tensor_parallel}, and {name} is "
+                    f"{getattr(self, name)}: it must be {allowed}; or set tensor_parallel to 1"
                 )
         return self
 
@@ -102,7 +102,7 @@ class Placement(Settings):
         """
         if self.micro_batch_tokens is None:
             return None
-        return max(1, self.micro_batch_tokens * self.sequence_workers // sample_tokens)
+        return max(1, self.micro_batch_tokens * self.context_parallel // sample_tokens)
 
     @property
     def cpu_threads(self) -> int:

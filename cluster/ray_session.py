@@ -141,7 +141,7 @@ def _join(address: str) -> None:
     check_ray()
     try:
         # Ray's client, `ray://`, keeps the driver's folder off the workers' path.
-        config = None if "://" in address else OursFirst()
+        config: Any = None if "://" in address else OursFirst()
         variables = {"env_vars": worker_variables()}
         ray.init(address=address, runtime_env=variables, job_config=config, **COMMON)
     except (ConnectionError, RuntimeError, ValueError) as error:

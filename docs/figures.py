@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
-from tasks.reporting.plots import ACCENT, FAINT, INK, SHADES, WARM, svg
+from tasks.report.plots import ACCENT, FAINT, INK, SHADES, WARM, svg
 
 Draw = Callable[[Axes], None]
 WASH = "#f4f7f8"
@@ -38,8 +38,8 @@ def rebuilt(axes: Axes) -> None:
 def _planned(vocab_size: int = 320) -> list[Any]:
     """The stages of a small recipe on a text of its own, planned in an empty store."""
     from cluster.store import Store
-    from flows.dag import Dag
     from flows.end_to_end import plan
+    from flows.plan.dag import Dag
     from flows.recipe import validate
 
     with tempfile.TemporaryDirectory() as place:
@@ -116,7 +116,7 @@ def _arrow(axes: Axes, begin: tuple[float, float], end: tuple[float, float]) -> 
 
 def duplicates(axes: Axes) -> None:
     """How likely MinHash finds a pair, by how alike its documents are."""
-    from tasks.data.dedup import DedupSettings
+    from tasks.data.deduplication.settings import DedupSettings
 
     settings = DedupSettings()
     alike = np.linspace(0, 1, 201)
@@ -145,8 +145,8 @@ def order(axes: Axes) -> None:
 
 def mixture(axes: Axes) -> None:
     """The source of every sample of a training in two stages of a mixture."""
-    from tasks.tokens.draws import SourceSize, plan_draws
-    from tasks.tokens.mixture import Mixture, MixtureStage
+    from tasks.tokens.mixture.index import SourceSize, plan_mixture
+    from tasks.tokens.mixture.settings import Mixture, MixtureStage
     from tasks.tokens.steps import Steps
 
     sizes = [SourceSize("web", 900, 900 * 256), SourceSize("books", 60, 60 * 256)]
@@ -155,7 +155,7 @@ def mixture(axes: Axes) -> None:
         MixtureStage(weights={"books": 1, "web": 1}),
     )
     steps = Steps(100, 8)
-    drawn = plan_draws(Mixture(stages=asked), sizes, steps)
+    drawn = plan_mixture(Mixture(stages=asked), sizes, steps)
     source = drawn.locate(np.arange(steps.total))[0]
     for index, size in enumerate(drawn.sources):
         tokens = np.cumsum(source == index) * 256
@@ -204,7 +204,11 @@ def memory(axes: Axes) -> None:
     parts: dict[str, list[float]] = {}
     for stage in range(4):
         placement = Placement(
-            workers=8, gpus=1, zero_stage=stage, micro_batch_tokens=4096, recompute=True
+            workers=8,
+            gpus=1,
+            zero_stage=stage,
+            micro_batch_tokens=4096,
+            activation_checkpointing=True,
         )
         for name, size in asdict(device_bytes(config, training, placement)).items():
             parts.setdefault(name, []).append(size / 1e9)
@@ -238,7 +242,7 @@ def _runs() -> dict[str, np.ndarray]:
 
 def valleys(axes: Axes) -> None:
     """Runs at three budgets and the sizes at which their parabolas are lowest."""
-    from tasks.scaling.isoflop import optima
+    from tasks.scaling.law.isoflop import optima
 
     runs = _runs()
     flops = 6 * runs["params"] * runs["tokens"]
@@ -258,8 +262,8 @@ def valleys(axes: Axes) -> None:
 
 def forecast(axes: Axes) -> None:
     """A law fitted to small runs, and its band for larger ones."""
-    from tasks.scaling.fit import fit_law
-    from tasks.scaling.prediction import frontier
+    from tasks.scaling.law.fitted import fit_law
+    from tasks.scaling.law.prediction import frontier
 
     runs = _runs()
     fitted = fit_law(runs, "chinchilla", replicas=50)
@@ -280,7 +284,7 @@ def forecast(axes: Axes) -> None:
 
 def intervals(axes: Axes) -> None:
     """How wide the 95 % interval of a mean is, by the number of judged rows."""
-    from tasks.scoring.doubt.statistics import mean_interval
+    from tasks.evaluation.statistics.intervals import mean_interval
 
     rng = np.random.default_rng(3)
     ratings = rng.choice([1, 2, 3, 4, 5], 400, p=[0.08, 0.12, 0.3, 0.3, 0.2]).astype(float)
@@ -305,8 +309,8 @@ def workers(axes: Axes) -> None:
     """Eight workers, two to a network: who has which part, and whose gradients are summed."""
     from cluster.placement import Placement
 
-    placement = Placement(workers=8, tensor_workers=2)
-    size = placement.tensor_workers
+    placement = Placement(workers=8, tensor_parallel=2)
+    size = placement.tensor_parallel
     for rank in range(placement.workers):
         team, part = divmod(rank, size)
         color = (ACCENT, WARM)[part]

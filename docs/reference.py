@@ -47,7 +47,7 @@ LENGTHS = {MinLen: "{0.min_length} or more", MaxLen: "{0.max_length} or fewer"}
 def settings_page() -> str:
     """Every key of a recipe, section by section, and those of an exam."""
     from flows.recipe import Recipe
-    from tasks.scoring.exams.definition import Exam
+    from tasks.evaluation.exams.definition import Exam
 
     known: dict[type[BaseModel], str] = {}
     plain = {n: f for n, f in Recipe.model_fields.items() if section(f.annotation) is None}

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cluster.errors import BadInput
-from flows.dag import Dag, Node
+from flows.plan.dag import Dag, Node
 from flows.recipe import Recipe
 from flows.variants import Variant, joined, variants
-from tasks.scaling.compare import compare
+from tasks.scaling.variants.stage import compare
 
 Train = Callable[[Dag, Recipe], Node]
 

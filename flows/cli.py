@@ -20,7 +20,7 @@ import typer
 from cluster.environment import keep_bytecode
 from cluster.errors import BadInput, StageFailed, explain
 from flows.commands import daily, history, measures, models, runs, scores, services, store
-from flows.output import INTERRUPTED, TERMINATED, print_failure, tell
+from flows.views.output import INTERRUPTED, TERMINATED, print_failure, tell
 
 app = typer.Typer(
     name="headrace",

@@ -8,30 +8,32 @@ from typing import Any, NamedTuple
 
 from cluster.errors import BadInput
 from flows.ablation import ablation
-from flows.agreement import check_tokenizers
-from flows.dag import Dag, Node
-from flows.mixing import mixture_of, packing_of
+from flows.plan.agreement import check_tokenizers
+from flows.plan.dag import Dag, Node
+from flows.plan.mixing import mixture_of, packing_of
 from flows.recipe import Recipe
 from flows.sweeping import sweep
-from tasks.data.decontaminate import decontaminate
-from tasks.data.dedup import dedup, earlier_artifacts
-from tasks.data.filters import filter_text
-from tasks.data.read import ReadSettings, read
+from tasks.data.decontamination.stage import decontaminate
+from tasks.data.deduplication.stage import dedup, earlier_artifacts
+from tasks.data.filtering.stage import filter_text
+from tasks.data.privacy.stage import redact
 from tasks.data.reading.hashes import FILE
-from tasks.data.redact import redact
-from tasks.report import report
-from tasks.scoring.answers import answers
-from tasks.scoring.evaluate import evaluate
-from tasks.scoring.exam import Sitting, exam, sets_of
-from tasks.scoring.exams.definition import EXAM
-from tasks.scoring.judge import JudgeSettings, judge
-from tasks.scoring.judging.steps import StepsSettings, write_steps
-from tasks.tokens.packing import packing
-from tasks.tokens.shards import shards
-from tasks.tokens.tokenizer import train_tokenizer
-from tasks.training.pretrain import pretrain
-from tasks.tuning.classify import classify
-from tasks.tuning.instruct import instruct
+from tasks.data.reading.stage import ReadSettings, read
+from tasks.evaluation.answers import answers
+from tasks.evaluation.exams.definition import EXAM
+from tasks.evaluation.exams.settings import ExamSettings, sets_of
+from tasks.evaluation.exams.stage import exam
+from tasks.evaluation.heldout.stage import evaluate
+from tasks.evaluation.judging.settings import JudgeSettings
+from tasks.evaluation.judging.stage import judge
+from tasks.evaluation.judging.steps import StepsSettings, write_steps
+from tasks.report.stage import report
+from tasks.tokens.packing.stage import packing
+from tasks.tokens.shards.stage import shards
+from tasks.tokens.vocabulary.stage import train_tokenizer
+from tasks.training.stage import pretrain
+from tasks.tuning.classify.stage import classify
+from tasks.tuning.instruct.stage import instruct
 
 
 class Data(NamedTuple):
@@ -120,7 +122,7 @@ def adapted(dag: Dag, recipe: Recipe, model: Node) -> None:
         last = tuned
     for path in recipe.evaluate.exams:
         asked = dag.look_up(EXAM, path)
-        asking = Sitting(exam=asked, model=f"{last.spec.stage}/{last.spec.folder}")
+        asking = ExamSettings(exam=asked, model=f"{last.spec.stage}/{last.spec.folder}")
         split = searched(dag, dag.look_up(FILE, asked.rows))
         dag.add(exam, label=asked.name, model=last, settings=asking, **split)
 

@@ -33,7 +33,7 @@ from cluster.ray_tasks import end_tasks
 from cluster.runs import StageRecord
 from cluster.stage import build, info
 from cluster.store import Spec, Store
-from flows.dag import Dag, Node
+from flows.plan.dag import Dag, Node
 
 log = logging.getLogger("headrace.run")
 Handle = PrefectFuture[str] | State[str]

@@ -23,29 +23,36 @@ from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.settings import Settings, nearest
 from model.objectives.catalog import DEFAULT, special_tokens
-from tasks.data.decontaminate import DecontaminateSettings
-from tasks.data.dedup import DedupSettings
-from tasks.data.filters import FilterSettings
-from tasks.data.read import ReadingSettings, SourceSettings
-from tasks.data.redact import RedactSettings
-from tasks.scaling.forecast import FitSettings
-from tasks.scaling.plan import SweepSettings
-from tasks.scoring.answers import AnswerSettings
-from tasks.scoring.evaluate import HeldoutSettings
-from tasks.scoring.judge import JudgeSettings
+from tasks.data.decontamination.settings import DecontaminateSettings
+from tasks.data.deduplication.settings import DedupSettings
+from tasks.data.filtering.settings import FilterSettings
+from tasks.data.privacy.settings import RedactSettings
+from tasks.data.reading.settings import ReadingSettings
+from tasks.data.reading.stage import SourceSettings
+from tasks.evaluation.answers import AnswerSettings
+from tasks.evaluation.heldout.settings import HeldoutSettings
+from tasks.evaluation.judging.settings import JudgeSettings
+from tasks.scaling.law.settings import FitSettings
+from tasks.scaling.sweep.plan import SweepSettings
 from tasks.tokens.encoder import special_token
-from tasks.tokens.shards import ShardSettings
-from tasks.tokens.tokenizer import TokenizerSettings
+from tasks.tokens.shards.settings import ShardSettings
+from tasks.tokens.vocabulary.settings import TokenizerSettings
 from tasks.training.settings import (
     ModelSettings,
     PretrainSettings,
     check_objective,
     check_rates,
 )
-from tasks.tuning.settings import ClassifySettings, InstructSettings
+from tasks.tuning.classify.settings import ClassifySettings
+from tasks.tuning.instruct.settings import InstructSettings
 
 SHIPPED = Path(__file__).parent / "recipes"
-MOVED = {"pretrain.micro_batch_tokens": "placement.micro_batch_tokens"}
+MOVED = {
+    "pretrain.micro_batch_tokens": "placement.micro_batch_tokens",
+    "placement.sequence_workers": "placement.context_parallel",
+    "placement.tensor_workers": "placement.tensor_parallel",
+    "placement.recompute": "placement.activation_checkpointing",
+}
 """Keys of earlier recipes, and what they are called now."""
 
 

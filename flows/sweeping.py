@@ -9,12 +9,12 @@ A larger run starts after the fit has said what it will do, and takes nothing fr
 
 from typing import Any
 
-from flows.dag import Dag, Node
+from flows.plan.dag import Dag, Node
 from flows.recipe import Recipe
-from tasks.scaling.forecast import fit, forecast
-from tasks.scaling.member import sweep_run
-from tasks.scaling.plan import MemberSettings, SweepSettings, flops, parameters, plan_sweep
-from tasks.scaling.trunk import trunk
+from tasks.scaling.law.stage import fit, forecast
+from tasks.scaling.sweep.member import sweep_run
+from tasks.scaling.sweep.plan import MemberSettings, SweepSettings, flops, parameters, plan_sweep
+from tasks.scaling.sweep.trunk import trunk
 
 
 def sweep(dag: Dag, recipe: Recipe, settings: SweepSettings, shards: Node) -> Node:

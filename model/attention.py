@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from model.cache import LayerCache
 from model.config import ModelConfig
+from model.context_parallel import ContextGroup, SplitsContext
 from model.masks import Sight
 from model.norms import RMSNorm
 from model.positions import Rotation, rotate
-from model.sequence import SharesRows, Sharing
 
 
-class Attention(nn.Module, SharesRows):
+class Attention(nn.Module, SplitsContext):
     """Multi-head self-attention whose query, key and value projections are one matrix."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -55,8 +55,8 @@ class Attention(nn.Module, SharesRows):
             qk_BTHE = torch.cat((self.q_norm(q_BTHE), self.k_norm(k_BTKE)), 2)
         if rotation is not None:
             qk_BTHE = rotate(qk_BTHE, rotation)
-        if self.sharing is not None:
-            return self.out(self._shared(qk_BTHE, v_BTKE, sight, self.sharing))
+        if self.context_group is not None:
+            return self.out(self._shared(qk_BTHE, v_BTKE, sight, self.context_group))
         q_BHTE, k_BKSE = qk_BTHE.transpose(1, 2).split([config.heads, config.kv_heads], 1)
         v_BKSE = v_BTKE.transpose(1, 2)
         if past is not None:
@@ -64,12 +64,14 @@ class Attention(nn.Module, SharesRows):
         mixed_BHTE = attend(config, q_BHTE, k_BKSE, v_BKSE, sight, self.training)
         return self.out(mixed_BHTE.transpose(1, 2).flatten(2))
 
-    def _shared(self, qk_BTHE: Tensor, v_BTKE: Tensor, sight: Sight, sharing: Sharing) -> Tensor:
+    def _shared(
+        self, qk_BTHE: Tensor, v_BTKE: Tensor, sight: Sight, context_group: ContextGroup
+    ) -> Tensor:
         """The mixed values of this process's positions, of which others have the rest."""
         parts = *qk_BTHE.split([self.config.heads, self.config.kv_heads], 2), v_BTKE
-        q_BHTE, k_BKSE, v_BKSE = (sharing.by_heads(part).transpose(1, 2) for part in parts)
+        q_BHTE, k_BKSE, v_BKSE = (context_group.by_heads(part).transpose(1, 2) for part in parts)
         mixed_BHTE = attend(self.config, q_BHTE, k_BKSE, v_BKSE, sight, self.training)
-        return sharing.by_positions(mixed_BHTE.transpose(1, 2)).flatten(2)
+        return context_group.by_positions(mixed_BHTE.transpose(1, 2)).flatten(2)
 
 
 class CrossAttention(nn.Module):

@@ -32,7 +32,7 @@ def trained_parameter_count(config: ModelConfig) -> int:
 
 def held_parameter_count(config: ModelConfig, team: int) -> int:
     """Those of the built network that each of so many processes holds, when they have it together
-    (tensor parallelism, `model.tensor`).
+    (tensor parallelism, `model.tensor_parallel`).
     """
     divided = sum(part.layers * part.divided for part in parts(config))
     return trained_parameter_count(config) - divided + divided // team

@@ -37,7 +37,9 @@ class Part:
     """Numbers a token leaves for the backward pass: an estimate, without recomputation, where
     fused attention keeps no scores."""
     divided: int = 0
-    """Parameters that tensor parallelism divides (`model.tensor`), and with them what is kept."""
+    """Parameters that tensor parallelism divides (`model.tensor_parallel`), and with them what is
+    kept.
+    """
 
     @property
     def params(self) -> int:

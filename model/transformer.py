@@ -23,13 +23,13 @@ from torch.utils.checkpoint import checkpoint
 from model.blocks import Block, Context, make_norm
 from model.cache import Cache
 from model.config import ModelConfig
+from model.context_parallel import SplitsContext
 from model.experts import ExpertLayer
 from model.feedforward import activate
 from model.initialise import initialise
 from model.masks import Sight, cross_sight, self_sight, single
 from model.multi_token import MultiToken
 from model.positions import RelativeBias, alibi, rotation, sinusoids
-from model.sequence import SharesRows
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Memory:
         return Memory(self.states_BSD[rows], documents)
 
 
-class LanguageModel(nn.Module, SharesRows):
+class LanguageModel(nn.Module, SplitsContext):
     """What all families share: an embedding of tokens, and a score for every token."""
 
     config: ModelConfig
@@ -96,12 +96,14 @@ class LanguageModel(nn.Module, SharesRows):
         return torch.stack(losses).sum() if losses else None
 
 
-class Stack(nn.Module, SharesRows):
+class Stack(nn.Module, SplitsContext):
     """Blocks between positions and a last norm; `embedding`, if given, becomes a part of it.
 
-    With `recompute` set, training keeps only what goes into each block and computes the rest again
-    on the way back: a third more arithmetic, far less memory (Chen et al. 2016). With `sharing` set
-    (`model.sequence`), the states are those of this process's positions.
+    With `activation_checkpointing` set, training keeps only what goes into each block and computes
+    the rest again on the way back: a third more arithmetic, far less memory (Chen et al. 2016).
+    With
+    `context_group` set (`model.context_parallel`), the states are those of this process's
+    positions.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class Stack(nn.Module, SharesRows):
         embedding: nn.Embedding | None = None,
     ) -> None:
         super().__init__()
-        self.config, self.causal, self.recompute = config, causal, False
+        self.config, self.causal, self.activation_checkpointing = config, causal, False
         self.windows = {config.layer_window(layer) for layer in range(depth + config.multi_token)}
         if embedding is not None:
             self.embedding = embedding
@@ -149,7 +151,7 @@ class Stack(nn.Module, SharesRows):
         context = self.context(x_BTD, documents_BT, positions_BT, cache, prefix_BT, memory)
         x_BTD = self.own(x_BTD)
         for layer, block in enumerate(self.blocks):
-            if self.recompute and self.training:
+            if self.activation_checkpointing and self.training:
                 x_BTD = checkpoint(block, x_BTD, context, use_reentrant=False)
             else:
                 x_BTD = block(x_BTD, context, None if cache is None else cache.layers[layer])

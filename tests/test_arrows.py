@@ -4,6 +4,8 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import packages_distributions
 from itertools import chain
 from pathlib import Path
@@ -21,10 +23,15 @@ MODEL_LIBRARIES = {"torch", "numpy", "safetensors"}
 MODULES = sorted(p for package in ALLOWED for p in (ROOT / package).rglob("*.py"))
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imported(path: Path) -> set[str]:
     """The first names of all imports of a module, those inside functions included."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -33,21 +40,47 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_follow_the_arrows(path: Path) -> None:
-    package = path.relative_to(ROOT).parts[0]
-    assert imported(path) & set(ALLOWED) <= ALLOWED[package]
+def test_imports_follow_the_arrows() -> None:
+    wrong = {}
+    for path in MODULES:
+        package = path.relative_to(ROOT).parts[0]
+        if against := imported(path) & set(ALLOWED) - ALLOWED[package]:
+            wrong[str(path.relative_to(ROOT))] = against
+    assert not wrong
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "model").rglob("*.py")), ids=lambda p: p.name)
-def test_the_model_needs_torch_numpy_and_safetensors_only(path: Path) -> None:
-    foreign = imported(path) - set(sys.stdlib_module_names) - {"model"}
-    assert foreign <= MODEL_LIBRARIES
+def test_the_model_needs_torch_numpy_and_safetensors_only() -> None:
+    own = set(sys.stdlib_module_names) | {"model"} | MODEL_LIBRARIES
+    paths = (ROOT / "model").rglob("*.py")
+    foreign = {p.name: imported(p) - own for p in paths}
+    assert not {name: found for name, found in foreign.items() if found}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_module_says_what_it_is(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+def test_every_module_says_what_it_is() -> None:
+    silent = [str(p.relative_to(ROOT)) for p in MODULES if not ast.get_docstring(parsed(p))]
+    assert not silent
+
+
+def test_no_module_needs_itself() -> None:
+    """Imports inside functions count: what they hide is a circle all the same."""
+    paths = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in MODULES}
+    named = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+    needs = {name: modules_named(path) & named.keys() - {name} for name, path in named.items()}
+    try:
+        tuple(TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        pytest.fail(f"an import circle: {' -> '.join(error.args[1])}")
+
+
+def modules_named(path: Path) -> set[str]:
+    """The modules that a module imports anywhere; packages only where something else is meant."""
+    names: set[str] = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
 
 
 def test_every_library_that_is_imported_is_declared() -> None:

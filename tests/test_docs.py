@@ -43,7 +43,7 @@ def test_every_command_parses() -> None:
 
 def test_every_recipe_and_exam_is_valid(tmp_path: Path) -> None:
     from flows.recipe import read_yaml, validate
-    from tasks.scoring.exams.definition import read_exam
+    from tasks.evaluation.exams.definition import read_exam
 
     written = [block for block in every_block() if block.language == "yaml"]
     assert len(written) > 5

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import BadInput
-from tasks.few_shot import few_shot_chat, few_shot_prompt, read_shots
+from tasks.inference.few_shot import few_shot_chat, few_shot_prompt, read_shots
 
 
 def test_examples_come_before_the_question_whose_answer_is_open():
@@ -30,7 +30,7 @@ def test_shots_are_read_in_the_order_of_the_file(tmp_path: Path):
 def test_a_shot_without_an_answer_is_named(tmp_path: Path):
     file = tmp_path / "shots.jsonl"
     file.write_text('{"instruction": "z", "response": "1"}\n{"instruction": "a"}\n')
-    with pytest.raises(BadInput, match="row 2"):
+    with pytest.raises(BadInput, match="line 2"):
         read_shots(file)
 
 

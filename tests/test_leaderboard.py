@@ -9,7 +9,7 @@ import pytest
 
 from cluster.artifact import Artifact
 from cluster.store import Spec, Store
-from tasks.reporting.leaderboard import Entry, entries, render
+from tasks.report.leaderboard import Entry, entries, render
 
 SIGNATURE = "capitals|choice|rows:50@0123456789ab|headrace:2"
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("flows", "tasks", "model", "cluster")
 HASTE = "tests of failing judges cannot wait as long, or send as much, as real ones need"
 ALLOWED = {
-    f"tasks/scoring/judging/endpoint.py: Endpoint({name})": HASTE
+    f"tasks/evaluation/judging/endpoint.py: Endpoint({name})": HASTE
     for name in ("attempts", "backoff", "max_bytes", "patience")
 }
 """Parameters that no call passes, and why they are there all the same."""

@@ -11,9 +11,9 @@ import pytest
 from cluster.artifact import Artifact, Ledger
 from cluster.stage import build
 from cluster.store import Spec, Store
-from tasks.report import report
-from tasks.reporting import words
-from tasks.scaling.compare import compare
+from tasks.report import words
+from tasks.report.stage import report
+from tasks.scaling.variants.stage import compare
 
 HOSTILE = '<script>alert("x")</script> & <b>bold</b>'
 
@@ -212,7 +212,8 @@ def models(store, shards):
 
 
 def sweep(store, shards):
-    from tasks.scaling.forecast import FitSettings, fit, forecast
+    from tasks.scaling.law.settings import FitSettings
+    from tasks.scaling.law.stage import fit, forecast
 
     runs = []
     for width in (32, 48, 64):

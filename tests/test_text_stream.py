@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.text_stream import TextStream
+from tasks.inference.text_stream import TextStream
 
 PIECES = ["a", "b", "ab", "ba", " ", "END", "E", "N", "ND!", "x"]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from flows.commands.options import AsJson, Home, RunName
-from flows.output import output
+from flows.views.output import output
 
 GOES_ON = "what is built is kept, and the same command goes on from its checkpoints"
 
@@ -28,7 +28,7 @@ def init(
     headrace init books/ novels.yaml    # writes novels.yaml
     headrace init                       # writes mine.yaml, of the embedded corpus
     """
-    from flows.new_recipe import write_recipe
+    from flows.commands.new_recipe import write_recipe
 
     with output(as_json) as out:
         path = write_recipe(sources or (), name, text)
@@ -62,7 +62,7 @@ def stop(run: RunName, home: Home = None, as_json: AsJson = False) -> None:
     """
     from cluster.home import home as root
     from cluster.run_stop import stop_run
-    from flows.output import waiting
+    from flows.views.output import waiting
 
     with output(as_json) as out:
         with waiting(f"stopping {run}"):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.commands.options import AsJson, Home, RunName
-from flows.output import Output, duration, output, shorten
+from flows.views.output import Output, duration, output, shorten
 
 WIDTH = 80
 MOST_ROWS = 40
@@ -22,7 +22,7 @@ def compare(a: RunName, b: RunName, home: Home = None, as_json: AsJson = False) 
     """
     from cluster.home import home as root
     from cluster.run_names import find_run
-    from flows.differences import differences
+    from flows.views.differences import differences
 
     with output(as_json) as out:
         records = [find_run(root(), name) for name in (a, b)]
@@ -36,7 +36,7 @@ def _page(found: dict[str, Any]) -> str:
     """The page, written; its path."""
     from cluster.files import write_atomically
     from cluster.home import subfolder
-    from tasks.reporting.two_runs import render
+    from tasks.report.two_runs import render
 
     path = subfolder("comparisons") / f"{'-'.join(run['id'] for run in found['runs'])}.html"
     write_atomically(path, render(found))
@@ -44,7 +44,7 @@ def _page(found: dict[str, Any]) -> str:
 
 
 def _show(out: Output, found: dict[str, Any]) -> None:
-    from tasks.reporting.two_runs import parting, plain, stage_row
+    from tasks.report.two_runs import parting, plain, stage_row
 
     for name, run in zip("ab", found["runs"], strict=True):
         ended = f"{run['status']}, {duration(run['seconds'])}"

@@ -7,7 +7,7 @@ import typer
 
 from cluster.errors import BadInput, StageFailed
 from flows.commands.options import AsJson, Home
-from flows.output import Output, output
+from flows.views.output import Output, output
 
 
 def fit(
@@ -28,7 +28,7 @@ def fit(
     as_json: AsJson = False,
 ) -> None:
     """Fit a scaling law to runs from anywhere."""
-    from tasks.scaling.fit import fit_file
+    from tasks.scaling.law.fit import fit_file
 
     with output(as_json) as out:
         wanted = None if predict is None else _numbers("--predict", predict)
@@ -85,9 +85,9 @@ def judge(
 ) -> None:
     """Scores by a language model, resumable; a failed reply is unscored, never 0."""
     from cluster.store import Store
-    from tasks.scoring.judging.endpoint import Endpoint
-    from tasks.scoring.judging.files import Assignment, judge_file
-    from tasks.scoring.judging.geval import parse_scale
+    from tasks.evaluation.judging.endpoint import Endpoint
+    from tasks.evaluation.judging.files import Assignment, judge_file
+    from tasks.evaluation.judging.geval import parse_scale
 
     with output(as_json) as out:
         work = Assignment(
@@ -147,7 +147,7 @@ def agree(
     as_json: AsJson = False,
 ) -> None:
     """How scores agree with people: Pearson, Spearman and Kendall, with their intervals."""
-    from tasks.scoring.doubt.agreement import agree_file
+    from tasks.evaluation.statistics.agreement import agree_file
 
     with output(as_json) as out:
         names = tuple(filter(None, (raters or "").split(",")))

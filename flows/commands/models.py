@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from flows.commands.options import AsJson, Home
-from flows.output import output
+from flows.views.output import output
 
 
 def generate(
@@ -48,8 +48,8 @@ def generate(
 ) -> None:
     """Continue a prompt with a trained model."""
     from cluster.store import Store
-    from tasks.few_shot import read_shots
-    from tasks.generation import GenerationSettings, generate_text
+    from tasks.inference.few_shot import read_shots
+    from tasks.inference.generation import GenerationSettings, generate_text
 
     with output(as_json) as out:
         settings = GenerationSettings(

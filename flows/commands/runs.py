@@ -20,7 +20,7 @@ from flows.commands.options import (
     RecipeName,
     Seeds,
 )
-from flows.output import Output, duration, human, output, reason, shorten, tell, waiting
+from flows.views.output import Output, duration, human, output, reason, shorten, tell, waiting
 
 if TYPE_CHECKING:
     from flows.recipe import Recipe
@@ -101,9 +101,9 @@ def carry_out(
 
     Raises BadInput (exit 2) when the recipe or a source is at fault, else StageFailed (exit 1).
     """
-    from flows.comparison import show_variants
     from flows.recipe import load
-    from flows.samples import inspect, show_inspection
+    from flows.views.outcome import show_variants
+    from flows.views.samples import inspect, show_inspection
 
     with output(as_json or metric is not None) as out:
         recipe = varied(load(name, overrides or ()))
@@ -126,7 +126,7 @@ def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
     from cluster.home import home
     from cluster.runs import records
     from cluster.services import check_ray, up
-    from flows.planning import at_hand, planned
+    from flows.plan.planning import at_hand, planned
 
     check_ray()
     dag = planned(goal, recipe, rebuild)
@@ -135,7 +135,7 @@ def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
     import httpx
 
     from flows.pipeline import pipeline
-    from flows.progress import watch
+    from flows.views.progress import watch
 
     with watch(dag), at_hand(dag):
         try:
@@ -187,7 +187,7 @@ def _ending(state: Any) -> str:
 
 def _result(record: dict[str, Any], goal: str) -> dict[str, Any]:
     """The JSON object of a run."""
-    from flows.comparison import sweep_result
+    from flows.views.outcome import sweep_result
 
     keys = ("id", "status", "seconds", "stages", "metrics", "report", "urls")
     result = {key: record[key] for key in (*keys, "error") if key in record}
@@ -266,10 +266,10 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """What would run and why; parameters, tokens, FLOPs, memory, time and cost. Trains nothing."""
-    from flows.comparison import show_planned
-    from flows.estimate import estimate
+    from flows.plan.estimate import estimate
     from flows.recipe import load
     from flows.variants import varied
+    from flows.views.outcome import show_planned
 
     with output(as_json) as out:
         wanted = varied(load(recipe, overrides or ()), over or (), seeds, one_at_a_time)
@@ -298,8 +298,8 @@ def plan(
 
 def _paid_by(budget: str, recipe: "Recipe") -> "Recipe":
     """The recipe with the sweep that a budget pays for."""
-    from flows.sweep_estimate import total_speed
-    from tasks.scaling.budget import design, read_budget
+    from flows.plan.sweep_estimate import total_speed
+    from tasks.scaling.sweep.budget import design, read_budget
 
     settings = recipe.sweep
     if settings is None:

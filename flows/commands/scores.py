@@ -7,10 +7,10 @@ import typer
 
 from cluster.errors import BadInput, StageFailed
 from flows.commands.options import AsJson, Home
-from flows.output import Output, output
+from flows.views.output import Output, output
 
 if TYPE_CHECKING:
-    from tasks.scoring.examine import Examinee
+    from tasks.evaluation.exams.catalogue import NamedCandidate
 
 
 def score(
@@ -67,8 +67,8 @@ def score(
     as_json: AsJson = False,
 ) -> None:
     """Scores of predictions against references, with signatures."""
-    from tasks.scoring.overlap.scores import Manner
-    from tasks.scoring.predictions import score_file
+    from tasks.evaluation.overlap.scores import Manner
+    from tasks.evaluation.predictions import score_file
 
     with output(as_json) as out:
         names = [name.strip() for name in metrics.split(",")]
@@ -93,7 +93,7 @@ def score(
 
 
 def _show_scores(out: Output, result: dict[str, Any]) -> None:
-    from tasks.scoring.overlap.scores import figure
+    from tasks.evaluation.overlap.scores import figure
 
     parts = [part for part in ("clean", "dirty") if part in result]
     rows = (
@@ -126,7 +126,7 @@ def learn(
     as_json: AsJson = False,
 ) -> None:
     """Fit a metric to human choices; says its tau on held-out documents, beside chrF's."""
-    from tasks.scoring.learned.metric import learn_file
+    from tasks.evaluation.embedding.metric import learn_file
 
     with output(as_json) as out:
         result = learn_file(pairs, to, seed)
@@ -168,27 +168,27 @@ def exam(
     `examples`. What was answered already is not asked again.
     """
     from cluster.store import Store
-    from tasks.scoring.examine import examinees
+    from tasks.evaluation.exams.catalogue import named_candidates
 
     with output(as_json) as out:
         if cron is not None:
-            from flows.examining import deploy_exams
+            from flows.exams import deploy_exams
 
             result = deploy_exams(model, files, cron, url, concurrency, contamination)
             out.result(result)
             out.say(f"deployed {result['deployment']}, next run {result['next_run']}")
             return
-        who = examinees(Store(), model, url, answers)
-        found, failed = _sit(out, who, files, concurrency, contamination, rebuild)
+        who = named_candidates(Store(), model, url, answers)
+        found, failed = _take_exams(out, who, files, concurrency, contamination, rebuild)
         out.result(found[0] if len(found) == 1 and not failed else {"exams": found} | failed)
         if failed:
             raise StageFailed("; ".join(failed["failed"]))
         out.say(f"\nheadrace leaderboard shows them all; rows are in {Store().root}/artifacts/exam")
 
 
-def _sit(
+def _take_exams(
     out: Output,
-    who: "list[Examinee]",
+    who: "list[NamedCandidate]",
     files: list[Path],
     concurrency: int,
     contamination: Path | None,
@@ -196,17 +196,19 @@ def _sit(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The results of every model and exam, and what failed where there are several."""
     from cluster.store import Store
-    from tasks.scoring.examine import examine, shown
+    from tasks.evaluation.exams.catalogue import shown, take_exam
 
     store, failed, found = Store(), list[str](), list[dict[str, Any]]()
-    for examinee in who:
+    for candidate in who:
         for path in files:
             try:
-                artifact, kept = examine(store, examinee, path, concurrency, contamination, rebuild)
+                artifact, kept = take_exam(
+                    store, candidate, path, concurrency, contamination, rebuild
+                )
             except BadInput as error:
                 if len(who) * len(files) == 1:
                     raise
-                failed.append(f"{path.stem}, {examinee.name}: {error}")
+                failed.append(f"{path.stem}, {candidate.name}: {error}")
                 continue
             found.append(shown(artifact) | {"cached": kept})
             _show(out, found[-1])
@@ -248,7 +250,7 @@ def leaderboard(
     from cluster.files import write_atomically
     from cluster.home import home as root
     from cluster.store import Store
-    from tasks.reporting.leaderboard import entries, render
+    from tasks.report.leaderboard import entries, render
 
     with output(as_json) as out:
         page, found = to or root() / "leaderboard.html", entries(Store())

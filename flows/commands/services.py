@@ -6,7 +6,7 @@ import typer
 
 from cluster.errors import BadInput
 from flows.commands.options import AsJson, Home, Overrides, RecipeName
-from flows.output import Output, output
+from flows.views.output import Output, output
 
 
 def up(home: Home = None, as_json: AsJson = False) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from cluster.errors import BadInput
 from flows.commands.options import ArtifactName, AsJson, Home
-from flows.output import human, output
+from flows.views.output import human, output
 
 log = logging.getLogger("headrace.store")
 Shown = Annotated[
@@ -69,8 +69,8 @@ def show(
     """One artifact in full; also a model folder or a preset such as gpt2-xl: its architecture."""
     from rich.pretty import pprint
 
-    from flows.architecture import print_model
-    from flows.seen import print_samples, print_shards
+    from flows.views.architecture import print_model
+    from flows.views.tokens import print_samples, print_shards
 
     with output(as_json) as out:
         if sample is not None or step is not None:
@@ -94,7 +94,7 @@ SHORT: dict[str, Any] = {"expand_all": True, "max_length": 12, "max_string": 160
 
 def _seen(name: str, sample: int | None, step: int | None, context: int | None) -> dict[str, Any]:
     from cluster.store import Store
-    from flows.seen import samples_seen
+    from flows.views.tokens import samples_seen
 
     if sample is not None and step is not None:
         raise BadInput("give --sample or --step, not both")
@@ -106,8 +106,8 @@ def _seen(name: str, sample: int | None, step: int | None, context: int | None) 
 def _described(name: str) -> dict[str, Any]:
     """The architecture of a model, the manifest of an artifact, or both where it is both."""
     from cluster.store import Store
-    from flows.architecture import config_of, describe_model
-    from flows.seen import describe_shards
+    from flows.views.architecture import config_of, describe_model
+    from flows.views.tokens import describe_shards
 
     config = config_of(name)
     if config is not None and not (Path(name) / "artifact.json").is_file():
@@ -123,7 +123,7 @@ def _described(name: str) -> dict[str, Any]:
 
 def lineage(name: ArtifactName, home: Home = None, as_json: AsJson = False) -> None:
     """What an artifact was made from, down to its source files and their licences."""
-    from flows.inspection import lineage_of
+    from flows.views.inspection import lineage_of
 
     with output(as_json) as out:
         graph = lineage_of(name)
@@ -145,7 +145,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Compare every byte with the manifests' hashes, and every manifest with its own."""
-    from flows.inspection import damage
+    from flows.views.inspection import damage
 
     with output(as_json) as out:
         found = damage(name)

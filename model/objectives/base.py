@@ -102,9 +102,9 @@ def token_loss(
         torch.is_grad_enabled(),
     )
     count = (targets_N != IGNORED).sum()
-    if network.sharing is not None:
+    if network.context_group is not None:
         # The mean over the processes is then that over the targets of all of them.
-        count = network.sharing.mean(count)
+        count = network.context_group.mean(count)
     return total / count.clamp(min=1), penalty / count.clamp(min=1)
 
 

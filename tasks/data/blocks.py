@@ -22,7 +22,7 @@ from cluster.errors import BadInput
 from cluster.fan_out import fan_out
 from cluster.files import sync, write_atomically
 from cluster.store import Draft
-from tasks.data.ledger import Account, Sorter
+from tasks.data.ledger import Account, Splitter
 from tasks.data.text import PATTERN, check_rows, file_batches
 
 Item = TypeVar("Item")
@@ -33,7 +33,7 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def map_text(
-    text: Artifact, draft: Draft, work: Callable[[Iterator[pa.RecordBatch], Sorter], None]
+    text: Artifact, draft: Draft, work: Callable[[Iterator[pa.RecordBatch], Splitter], None]
 ) -> Account:
     """Sort the rows of every file of a text artifact; the account is closed into the draft.
 
@@ -41,7 +41,7 @@ def map_text(
     `work(batches, rows)` is picklable: a module's function, or a `partial` of one.
     """
     files = text.files(PATTERN)
-    account = sort_blocks(draft, files, partial(_sort_file, work), text_sizes(files))
+    account = split_blocks(draft, files, partial(_sort_file, work), text_sizes(files))
     with forgetting(draft):
         check_rows(text, account.rows_in)
     account.close(draft)
@@ -54,7 +54,7 @@ def text_sizes(files: Sequence[DataFile]) -> list[int]:
 
 
 def _sort_file(
-    work: Callable[[Iterator[pa.RecordBatch], Sorter], None], file: DataFile, rows: Sorter
+    work: Callable[[Iterator[pa.RecordBatch], Splitter], None], file: DataFile, rows: Splitter
 ) -> None:
     try:
         work(file_batches(file), rows)
@@ -63,10 +63,10 @@ def _sort_file(
         raise
 
 
-def sort_blocks(
+def split_blocks(
     draft: Draft,
     items: Sequence[Item],
-    work: Callable[[Item, Sorter], None],
+    work: Callable[[Item, Splitter], None],
     sizes: Sequence[int],
 ) -> Account:
     """Run `work(item, rows)` for every item; their files go to the draft, their accounts add up.
@@ -74,7 +74,7 @@ def sort_blocks(
     `sizes`, errors and resumption are those of `make_blocks`.
     """
     whole = Account()
-    for folder in make_blocks(draft, items, partial(_sort_item, work), sizes):
+    for folder in make_blocks(draft, items, partial(_split_item, work), sizes):
         whole.add(Account.model_validate_json((folder / ACCOUNT).read_text()))
     with full_disk_named(draft.path):
         for path in sorted(_folder(draft).glob("[!.]*/*.parquet")):
@@ -150,8 +150,10 @@ def _make_block(
     return final
 
 
-def _sort_item(work: Callable[[Item, Sorter], None], number: int, item: Item, folder: Path) -> None:
-    with Sorter(folder, number) as rows:
+def _split_item(
+    work: Callable[[Item, Splitter], None], number: int, item: Item, folder: Path
+) -> None:
+    with Splitter(folder, number) as rows:
         work(item, rows)
     write_atomically(folder / ACCOUNT, rows.account.model_dump_json())
 

@@ -69,10 +69,10 @@ class Account(BaseModel):
         draft.metrics["rows_out"] = self.rows_out
 
 
-class Sorter:
+class Splitter:
     """Splits the rows of one block into kept and rejected, in files named after its number.
 
-    with Sorter(folder, number) as rows:
+    with Splitter(folder, number) as rows:
         rows.keep(batch)
         rows.reject(id, origin, "too_short", text)
     rows.account
@@ -85,7 +85,7 @@ class Sorter:
         self._rejects = parquet_writer(path, REJECT_SCHEMA)
         self._pending: list[Sample] = []
 
-    def __enter__(self) -> "Sorter":
+    def __enter__(self) -> "Splitter":
         return self
 
     def __exit__(

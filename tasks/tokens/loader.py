@@ -17,13 +17,13 @@ import numpy as np
 
 from cluster.artifact import Artifact
 from tasks.tokens.batches import Batch, assemble, padded
-from tasks.tokens.draws import Draws, plan_draws
 from tasks.tokens.encoder import Encoder
-from tasks.tokens.layouts import Layout, Packed, Windows
-from tasks.tokens.mixture import Mixture
+from tasks.tokens.mixture.index import MixtureIndex, plan_mixture
+from tasks.tokens.mixture.settings import Mixture
+from tasks.tokens.packing.layouts import Layout, Packed, Windows
 from tasks.tokens.permutation import permute
+from tasks.tokens.shards.stream import TokenStream
 from tasks.tokens.steps import Steps
-from tasks.tokens.stream import TokenStream
 
 CHUNK = 1 << 22
 ORDER = 1 << 13
@@ -59,7 +59,7 @@ class Loader:
     ):
         self.stream = TokenStream(shards, split)
         self.context, self.seed = context, seed
-        self.layout, self.draws = _arranged(self.stream, context, arrangement)
+        self.layout, self.mixture_index = _arranged(self.stream, context, arrangement)
         self._begins = np.cumsum([0, *(source.samples for source in self.layout.sources)])
         self._chunk: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
         self._chunk_size = min(ORDER, len(self))
@@ -84,7 +84,9 @@ class Loader:
 
     def order(self, first: int, count: int) -> np.ndarray:
         """Which sample [count] of the split each global sample is."""
-        assert self.draws is None or first + count <= self.draws.samples, "beyond the mixture"
+        assert self.mixture_index is None or first + count <= self.mixture_index.samples, (
+            "beyond the mixture"
+        )
         parts = []
         while count > 0:
             number, offset = divmod(first, self._chunk_size)
@@ -101,15 +103,15 @@ class Loader:
         """The text that training on the first `samples` samples has seen, each part once, in the
         order of the split.
         """
-        if self.draws is None and samples >= len(self) and isinstance(self.layout, Windows):
+        if self.mixture_index is None and samples >= len(self) and isinstance(self.layout, Windows):
             return text_bytes(self.stream, encoder)
         return self.layout.text(np.unique(self.order(0, samples)), encoder)
 
     def _order(self, number_B: np.ndarray) -> np.ndarray:
-        if self.draws is None:
+        if self.mixture_index is None:
             return self._shuffled(number_B, len(self))
         order_B = np.empty_like(number_B)
-        source_B, place_B = self.draws.locate(number_B)
+        source_B, place_B = self.mixture_index.locate(number_B)
         for index in np.unique(source_B):
             rows, source = source_B == index, self.layout.sources[index]
             key = int.from_bytes(source.name.encode())
@@ -129,14 +131,14 @@ class Loader:
 
 def _arranged(
     stream: TokenStream, context: int, arrangement: Arrangement | None
-) -> tuple[Layout, Draws | None]:
+) -> tuple[Layout, MixtureIndex | None]:
     if arrangement is None:
         return Windows(stream, context), None
     layout = Packed(stream, context, arrangement.packing)
     if arrangement.mixture is None:
         return layout, None
     assert arrangement.steps is not None, "a mixture is that of a training's steps"
-    return layout, plan_draws(arrangement.mixture, layout.sources, arrangement.steps)
+    return layout, plan_mixture(arrangement.mixture, layout.sources, arrangement.steps)
 
 
 def windows(shards: Artifact | Path, split: str, context: int, rows: int) -> Iterator[Batch]:

@@ -43,7 +43,7 @@ class CheckpointFailed(RuntimeError):
 class Checkpoint:
     """A complete checkpoint: after which step, of which training, and its files' fingerprints.
 
-    Where a network was divided, of teams of so many ranks (`tasks.training.division`).
+    Where a network was divided, of teams of so many ranks (`tasks.training.tensor_parallel`).
     """
 
     path: Path

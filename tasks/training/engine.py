@@ -1,6 +1,6 @@
 """The DeepSpeed engine of a program: its network arranged for a placement, with its optimizer.
 
-engine, peaks = start_engine(job, program, placement, division, job.share(workers, samples))
+engine, peaks = start_engine(job, program, placement, layout, job.share(workers, samples))
 """
 
 import functools
@@ -15,9 +15,9 @@ from cluster.deepspeed_import import load_deepspeed
 from cluster.placement import Placement
 from model.blocks import Block
 from model.transformer import Stack
-from tasks.training.division import Division
 from tasks.training.job import Program, TrainJob
 from tasks.training.optimizers import groups_of, make_optimizer
+from tasks.training.tensor_parallel import ParallelLayout
 
 Peak = tuple[str, float]
 
@@ -26,20 +26,20 @@ def start_engine(
     job: TrainJob,
     program: Program,
     placement: Placement,
-    division: Division,
+    layout: ParallelLayout,
     share: tuple[int, int],
 ) -> tuple[Any, list[Peak]]:
     """The engine, and name and peak learning rate of each parameter group. `share` is the samples
     of a micro-batch, and micro-batches a step, of each of the workers.
     """
     deepspeed = load_deepspeed("cuda" if placement.gpus else "cpu")
-    deepspeed.utils.groups.mpu = division.groups  # it keeps those of an engine before
+    deepspeed.utils.groups.mpu = layout.groups  # it keeps those of an engine before
     arrange(program.module, placement)
     optimizer = make_optimizer(groups_of(program.module, job.optimizer), job.optimizer)
     peaks = [(group["name"], group["lr"]) for group in optimizer.param_groups]
     micro_batch, accumulation = share
     config = deepspeed_config(
-        workers=division.data_size,
+        workers=layout.data_size,
         micro_batch=micro_batch,
         accumulation=accumulation,
         precision=job.precision,
@@ -48,14 +48,14 @@ def start_engine(
         clip=job.optimizer.clip,
     )
     engine, *_ = deepspeed.initialize(
-        model=program.module, optimizer=optimizer, config=config, mpu=division.groups
+        model=program.module, optimizer=optimizer, config=config, mpu=layout.groups
     )
-    if division.data_size == 1 and not placement.zero_stage:
+    if layout.data_size == 1 and not placement.zero_stage:
         engine.enable_backward_allreduce = False  # it copies all gradients, to sum them with none
     if job.precision == "fp16":
         _without_scaler(engine)
     if placement.zero_stage in (1, 2):
-        engine.optimizer.get_grad_norm_direct = functools.partial(_norm, engine.optimizer, division)
+        engine.optimizer.get_grad_norm_direct = functools.partial(_norm, engine.optimizer, layout)
     engine.train()
     return engine, peaks
 
@@ -79,17 +79,17 @@ def unscale(engine: Any, scale: float) -> None:
         torch._foreach_mul_(found, 1 / scale)
 
 
-def clip(engine: Any, division: Division, most: float) -> float:
+def clip(engine: Any, layout: ParallelLayout, most: float) -> float:
     """Scale gradients down to a norm of at most so much, in ZeRO 0; the norm they had."""
     parameters = list(engine.parameters())
-    if not division.splits:
+    if not layout.splits:
         return nn.utils.clip_grad_norm_(parameters, most).item()
     divided, whole = (
         [p.grad for p in parameters if p.grad is not None and hasattr(p, "model_parallel") == own]
         for own in (True, False)
     )
     squares = [nn.utils.get_total_norm(gradients).square() for gradients in (divided, whole)]
-    norm = (division.team.sum(squares[0]) + squares[1]).sqrt()
+    norm = (layout.team.sum(squares[0]) + squares[1]).sqrt()
     nn.utils.clip_grads_with_norm_(parameters, most, norm)
     return norm.item()
 
@@ -110,7 +110,7 @@ def _without_scaler(engine: Any) -> None:
 
 
 def _norm(
-    optimizer: Any, division: Division, gradients: list[Tensor], parameters: list[nn.Parameter]
+    optimizer: Any, layout: ParallelLayout, gradients: list[Tensor], parameters: list[nn.Parameter]
 ) -> Tensor:
     """The L2 norm, fp32, of a parameter group's gradients, of which each rank holds a part in ZeRO
     1 and 2; -1 where it is not finite. Of a divided network's parameters, those that all ranks of a
@@ -122,11 +122,11 @@ def _norm(
     total = torch.zeros((), dtype=torch.float64, device=optimizer.device)
     held = [g for g in gradients if not getattr(g, "_zero_padding", False)]
     for gradient, parameter in zip(held, parameters, strict=False):  # unmarked padding comes last
-        if not division.team.rank or hasattr(parameter, "model_parallel"):
+        if not layout.team.rank or hasattr(parameter, "model_parallel"):
             total += torch.linalg.vector_norm(gradient.double()).square()
     dist.all_reduce(total, group=optimizer.dp_process_group)
-    if division.splits:
-        dist.all_reduce(total, group=division.team.group)
+    if layout.splits:
+        dist.all_reduce(total, group=layout.team.group)
     norm = total.sqrt().float()
     return torch.where(norm.isfinite(), norm, -1.0)
 
@@ -146,6 +146,6 @@ def arrange(module: nn.Module, placement: Placement) -> None:
     """Let a network's layers trade time for memory, and be compiled, as the placement says."""
     for part in module.modules():
         if isinstance(part, Stack):
-            part.recompute = placement.recompute
+            part.activation_checkpointing = placement.activation_checkpointing
         elif isinstance(part, Block) and placement.compile:
             part.compile(dynamic=False)

@@ -33,7 +33,7 @@ def launch(job: TrainJob, placement: Placement) -> Path:
     from tasks.training.telemetry import Reporter
 
     for workers in range(placement.least_workers or placement.workers, placement.workers + 1):
-        job.check_shares(workers // (placement.sequence_workers * placement.tensor_workers))
+        job.check_shares(workers // (placement.context_parallel * placement.tensor_parallel))
     check_sharding(job.optimizer, placement.zero_stage)
     weights, finished = job.scratch / WEIGHTS, job.scratch / FINISHED
     if finished.exists() and json.loads(finished.read_text()) == fingerprint(weights):

@@ -24,15 +24,14 @@ from cluster.placement import Placement
 from cluster.world import World, join
 from model.objectives.rows import IGNORED
 from tasks.training import checkpoint, state
+from tasks.training.context_parallel import split_context_of
 from tasks.training.device import memory_bytes, peak_flops
-from tasks.training.division import divided, whole_reader
 from tasks.training.engine import accumulate, backward, clip, discard, start_engine, unscale
 from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS, Batch, Diverged, Preempted, TrainJob
 from tasks.training.loss_scale import LossScale
 from tasks.training.prefetch import Prefetcher
 from tasks.training.process import is_fast, seed_dropout, terminated, threads
 from tasks.training.schedule import factor
-from tasks.training.sharing import share_rows_of
 from tasks.training.spikes import (
     WINDOW,
     LossWatch,
@@ -42,6 +41,7 @@ from tasks.training.spikes import (
     read_skipped,
 )
 from tasks.training.telemetry import MetricsFile, Reporter, Row, read_rows
+from tasks.training.tensor_parallel import divided, whole_reader
 from tasks.training.tracing import traced
 
 STDERR = 2  # sys.stderr may have been replaced by something without a file
@@ -69,7 +69,7 @@ def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:
     trainer = Trainer(job, placement, world, found)
     try:
         trainer.run()
-        state.write_weights(trainer.engine, trainer.division, job.scratch / WEIGHTS, world.leads)
+        state.write_weights(trainer.engine, trainer.layout, job.scratch / WEIGHTS, world.leads)
         world.broadcast(None)
     except Spike as spike:
         trainer.commit()
@@ -134,17 +134,17 @@ class Trainer:
             read = whole_reader(checkpoint.reader(found), self.program.module, found.team)
             state.load_weights(self.program.module, read)
             log.info("going on from %s", found.path)
-        self.together = placement.sequence_workers * placement.tensor_workers
-        if placement.sequence_workers > 1:
-            share_rows_of(self.program.module, world, placement.sequence_workers)
-        self.division = divided(self.program.module, world, placement.tensor_workers)
+        self.together = placement.context_parallel * placement.tensor_parallel
+        if placement.context_parallel > 1:
+            split_context_of(self.program.module, world, placement.context_parallel)
+        self.layout = divided(self.program.module, world, placement.tensor_parallel)
         share = job.share(world.size // self.together, job.batch_samples)
-        self.engine, self.peaks = start_engine(job, self.program, placement, self.division, share)
+        self.engine, self.peaks = start_engine(job, self.program, placement, self.layout, share)
         history = world.broadcast(_history(job, self.done) if world.leads else None)
         self.skipped, losses, self.scale = history
         if found:
             made = self.done - self.scale.skipped
-            state.load_moments(self.engine, self.division, read, made)
+            state.load_moments(self.engine, self.layout, read, made)
         self.hang_seconds, self.traced_steps = placement.hang_seconds, placement.profile_steps
         self.stop = threading.Event()
         self.saved_at = time.monotonic()
@@ -225,7 +225,7 @@ class Trainer:
         started = time.monotonic()
         pieces, weights, tokens = self.take(step, batches)
         taken = time.monotonic()
-        seed_dropout(self.job.seed, step, self.world, self.division.data_rank)
+        seed_dropout(self.job.seed, step, self.world, self.layout.data_rank)
         loss, penalty, tokens, asked = self.agree(
             *self.backward(pieces, weights), tokens, due=self.due(started)
         )
@@ -317,7 +317,7 @@ class Trainer:
         sharded = self.engine.zero_optimization_stage() > 0
         if not sharded:
             unscale(self.engine, self.scale.value)
-            norm = clip(self.engine, self.division, self.job.optimizer.clip or math.inf)
+            norm = clip(self.engine, self.layout, self.job.optimizer.clip or math.inf)
         if math.isfinite(loss) and (sharded or math.isfinite(norm)):
             groups = self.engine.optimizer.param_groups
             for group, (_, peak) in zip(groups, self.peaks, strict=True):
@@ -336,17 +336,17 @@ class Trainer:
     def save(self) -> None:
         """Begin a checkpoint, after the one that is being written."""
         self.commit()
-        state.check_alike(self.engine, self.world, self.division, self.done)
+        state.check_alike(self.engine, self.world, self.layout, self.done)
         if self.world.leads:
             self.metrics.sync()
         self.writing = checkpoint.Writing(
             self.job.scratch / CHECKPOINTS,
             self.world,
-            state.share(self.engine, self.division),
+            state.share(self.engine, self.layout),
             step=self.done,
             tokens=self.tokens,
             job=self.identity,
-            team=self.division.team.size,
+            team=self.layout.team.size,
         )
         self.saved_at = time.monotonic()
 

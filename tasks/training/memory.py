@@ -44,8 +44,8 @@ def device_bytes(
     config: ModelConfig, settings: PretrainSettings, placement: Placement
 ) -> DeviceBytes:
     """What one worker's device holds at its peak; with `offload`, what a GPU is left with."""
-    stage, workers = placement.zero_stage, placement.workers // placement.tensor_workers
-    count = held_parameter_count(config, placement.tensor_workers)
+    stage, workers = placement.zero_stage, placement.workers // placement.tensor_parallel
+    count = held_parameter_count(config, placement.tensor_parallel)
     whole, share = 4 * count, -(-4 * count // workers)
     moments = MOMENTS.get(settings.optimizer.name, 2)
     optimizer = (1 + moments) * share if stage else moments * whole  # sharded: a copy of weights
@@ -79,7 +79,7 @@ def _joined(config: ModelConfig, placement: Placement) -> int:
     """The whole of a divided network, which the first worker puts together on the CPU at the end,
     when buckets are no longer needed.
     """
-    divided = placement.tensor_workers > 1 and not placement.gpus
+    divided = placement.tensor_parallel > 1 and not placement.gpus
     return 4 * trained_parameter_count(config) if divided else 0
 
 
@@ -99,17 +99,18 @@ def check_memory(config: ModelConfig, settings: PretrainSettings, placement: Pla
     raise BadInput(
         f"training needs {total / GB:.1f} GB ({parts} GB each), {devices} {limit / GB:.1f} GB; "
         "lower placement.micro_batch_tokens, model.depth or pretrain.context, or set "
-        "placement.recompute, or on more GPUs a higher placement.zero_stage, or placement.offload"
+        "placement.activation_checkpointing, or on more GPUs a higher placement.zero_stage, or "
+        "placement.offload"
     )
 
 
 def _activations(config: ModelConfig, settings: PretrainSettings, placement: Placement) -> int:
-    team = placement.tensor_workers
+    team = placement.tensor_parallel
     tokens = settings.batch_tokens * team // placement.workers
     if samples := placement.micro_samples(settings.context):
-        tokens = min(tokens, samples * settings.context // placement.sequence_workers)
+        tokens = min(tokens, samples * settings.context // placement.context_parallel)
     kept = activation_bytes(config, tokens, settings.precision, team)
-    if not placement.recompute:
+    if not placement.activation_checkpointing:
         return kept
     layers = config.depth + (config.encoder_depth or 0)
     return kept // layers + 4 * tokens * layers * config.width

@@ -26,18 +26,18 @@ from model.objectives.rows import Vocabulary
 from tasks.tokens.chat import write_tokenizer_config
 from tasks.tokens.encoder import FILE, Encoder
 from tasks.tokens.loader import Arrangement, Loader
-from tasks.tokens.mixture import Mixture
-from tasks.tokens.repetition import repetition, repetition_warnings, segments
+from tasks.tokens.mixture.repetition import repetition, repetition_warnings, segments
+from tasks.tokens.mixture.settings import Mixture
 from tasks.tokens.steps import Steps
-from tasks.training.division import check_division
+from tasks.training.context_parallel import check_context_parallel
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.launch import launch, load_trained
 from tasks.training.memory import check_memory
 from tasks.training.samples import samples_of
 from tasks.training.settings import ModelSettings, PretrainSettings
-from tasks.training.sharing import check_sharing
 from tasks.training.spikes import read_skipped
 from tasks.training.telemetry import Row, read_rows, thin
+from tasks.training.tensor_parallel import check_tensor_parallel
 
 OWN = "objective/model.safetensors"
 log = logging.getLogger("headrace.pretrain")
@@ -65,8 +65,8 @@ def train_network(
     """
     config = model.config(vocab_size, settings.context)
     check_memory(config, settings, draft.placement)
-    check_sharing(config, settings, draft.placement.sequence_workers)
-    check_division(config, settings, draft.placement.tensor_workers)
+    check_context_parallel(config, settings, draft.placement.context_parallel)
+    check_tensor_parallel(config, settings, draft.placement.tensor_parallel)
     arranged = None
     if packing:
         arranged = Arrangement(packing.path, mixture, settings.batches)
@@ -162,7 +162,7 @@ def _sources(
     )
     for source in sources:
         log.info("%(source)s: %(tokens)d tokens, %(epochs)g epochs", source)
-    for stretch in segments(loader.draws) if loader.draws else ():
+    for stretch in segments(loader.mixture_index) if loader.mixture_index else ():
         log.info("from sample %(from_sample)d on: %(share_of_samples)s of the samples", stretch)
     for warning in repetition_warnings(sources):
         log.warning("%s", warning)

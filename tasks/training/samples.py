@@ -18,9 +18,9 @@ from model.config import Family
 from model.objectives.catalog import special_tokens
 from model.objectives.rows import Vocabulary
 from model.objectives.transforms import Setup
-from tasks.tokens.documents import DocumentMap
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.loader import Arrangement, Batch, Loader
+from tasks.tokens.shards.documents import DocumentMap
 from tasks.training.settings import ObjectiveSettings
 
 TRIES = 8

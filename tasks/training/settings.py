@@ -9,8 +9,8 @@ from cluster.settings import Settings
 from model.config import MATRIX_KINDS, Family, ParameterKind
 from model.objectives.catalog import OBJECTIVES, ObjectiveName, learned_by
 from model.objectives.lengths import Rates, window
-from tasks.tokens.mixture import MixtureStage, check_stages
-from tasks.tokens.packing import PackingKind
+from tasks.tokens.mixture.settings import MixtureStage, check_stages
+from tasks.tokens.packing.settings import PackingKind
 from tasks.tokens.steps import Steps
 
 if TYPE_CHECKING:

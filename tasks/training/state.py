@@ -7,7 +7,8 @@
 In ZeRO 0 every rank has all of it, and the ranks take turns in writing a tensor. ZeRO 1-3 keep
 slices of flattened groups; there each rank writes its own, named by the place of their first number
 in the tensor. So a checkpoint taken by two workers in ZeRO 3 can be continued by one in ZeRO 0.
-Where a network is divided (`tasks.training.division`) each part of a tensor has a name of its own,
+Where a network is divided (`tasks.training.tensor_parallel`) each part of a tensor has a name of
+its own,
 
     model.<parameter>[0/2]@0
 """
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from cluster.world import World
-from tasks.training.division import Division
+from tasks.training.tensor_parallel import ParallelLayout
 
 _AS_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 Read = Callable[[str], Tensor]
@@ -31,7 +32,7 @@ class WeightsDiffer(RuntimeError):
     """The ranks no longer hold the same weights."""
 
 
-def share(engine: Any, division: Division) -> dict[str, Tensor]:
+def share(engine: Any, layout: ParallelLayout) -> dict[str, Tensor]:
     """This rank's part of the state, as flat tensors on the CPU. What is there already is not
     copied: it stays as it is until the next update.
     """
@@ -40,16 +41,16 @@ def share(engine: Any, division: Division) -> dict[str, Tensor]:
     moments = {name: keys for name, _, keys in _moments(engine, stage)}
     found = {}
     for index, (name, tensor) in enumerate(_named_tensors(engine.module)):
-        mine = index % division.data_size == division.data_rank
-        for key in (None, *moments.get(name, ())) if division.keeps(name) else ():
+        mine = index % layout.data_size == layout.data_rank
+        for key in (None, *moments.get(name, ())) if layout.keeps(name) else ():
             start, held = _held(engine, tensor, key, mine=mine)
             if held.numel():
-                called = f"{division.name(key or 'model', name)}@{start}"
+                called = f"{layout.name(key or 'model', name)}@{start}"
                 found[called] = held.detach().flatten().to("cpu")
     return found
 
 
-def check_alike(engine: Any, world: World, division: Division, step: int) -> None:
+def check_alike(engine: Any, world: World, layout: ParallelLayout, step: int) -> None:
     """Raise WeightsDiffer on all ranks when one of them holds other weights than the first that
     should hold the same: a bit of its memory has flipped. In ZeRO 3 no two ranks hold the same.
     """
@@ -59,7 +60,7 @@ def check_alike(engine: Any, world: World, division: Division, step: int) -> Non
     sums = torch.stack([t.detach().view(_AS_INTEGERS[t.element_size()]).sum() for t in tensors])
     everywhere = world.gather(sums.tolist())
     for rank, found in enumerate(everywhere):
-        firsts = [everywhere[division.first(name, rank)] for name in names]
+        firsts = [everywhere[layout.first(name, rank)] for name in names]
         if different := [n for i, n in enumerate(names) if found[i] != firsts[i][i]]:
             raise WeightsDiffer(
                 f"after step {step} the weights of the ranks differ: {different[0]} of rank "
@@ -68,12 +69,12 @@ def check_alike(engine: Any, world: World, division: Division, step: int) -> Non
             )
 
 
-def write_weights(engine: Any, division: Division, path: Path, leads: bool) -> None:
+def write_weights(engine: Any, layout: ParallelLayout, path: Path, leads: bool) -> None:
     """Write all fp32 weights to one file on the leading rank. All ranks must call this together."""
     from safetensors.torch import save_file
 
     kept = {}
-    for name, tensor in named_weights(engine, division):
+    for name, tensor in named_weights(engine, layout):
         if leads:
             kept[name] = _owned(tensor)
     if leads:
@@ -91,7 +92,7 @@ def load_weights(module: nn.Module, read: Read) -> None:
             tensor.copy_(read(f"model.{name}").view_as(tensor))
 
 
-def load_moments(engine: Any, division: Division, read: Read, step: int) -> None:
+def load_moments(engine: Any, layout: ParallelLayout, read: Read, step: int) -> None:
     """Give the engine's optimizer the moments it had after `step` steps; `read` gets them whole."""
     stage = engine.zero_optimization_stage()
     base = engine.optimizer.optimizer if stage else engine.optimizer
@@ -101,18 +102,18 @@ def load_moments(engine: Any, division: Division, read: Read, step: int) -> None
     _link_slices(engine, stage)
     for name, parameter, moments in _moments(engine, stage):
         for key in moments:
-            own = division.part(name, read(f"{key}.{name}"))
+            own = layout.part(name, read(f"{key}.{name}"))
             _set_moment(engine, parameter, key, own)
 
 
-def named_weights(engine: Any, division: Division) -> Iterator[tuple[str, Tensor]]:
+def named_weights(engine: Any, layout: ParallelLayout) -> Iterator[tuple[str, Tensor]]:
     """Every weight by name, whole; in ZeRO 3 each is gathered from all ranks while it is held."""
     from deepspeed.runtime.zero import GatheredParameters
 
     sharded = engine.zero_optimization_stage() == 3
     for name, tensor in _named_tensors(engine.module):
         with GatheredParameters([tensor], enabled=sharded and isinstance(tensor, nn.Parameter)):
-            yield f"model.{name}", division.whole(name, tensor)
+            yield f"model.{name}", layout.whole(name, tensor)
 
 
 def describe(module: nn.Module) -> dict[str, list[int]]:

@@ -7,7 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 from cluster.errors import BadInput
-from tasks.data.reading.sources import PYTHON, SourceSettings, python_files, resolve
+from tasks.data.reading.settings import SourceSettings
+from tasks.data.reading.sources import PYTHON, python_files, resolve
+from tasks.tuning.classify.settings import ClassifySettings
+from tasks.tuning.instruct.settings import InstructSettings
 from tasks.tuning.pairs import pairs_of_python, snippets_of_python
 from tasks.tuning.rows import (
     Pair,
@@ -18,7 +21,6 @@ from tasks.tuning.rows import (
     split,
     split_each_class,
 )
-from tasks.tuning.settings import ClassifySettings, InstructSettings
 
 
 def labelled_rows(

@@ -1,4 +1,4 @@
-"""Sharing artifacts through object storage: manifest last, first writer wins, damage refused."""
+"""Shared artifacts through object storage: manifest last, first writer wins, damage refused."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from cluster.object_store import ObjectStore
 from cluster.settings import Settings
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
-from flows.dag import Dag
+from flows.plan.dag import Dag
 
 
 class Text(Settings):

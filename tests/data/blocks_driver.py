@@ -13,8 +13,8 @@ from cluster.errors import BadInput
 from cluster.stage import build
 from cluster.store import Store
 from tasks.data import blocks
-from tasks.data.read import ReadSettings, read
 from tasks.data.reading import intake
+from tasks.data.reading.stage import ReadSettings, read
 
 SMALL_BLOCK = 1
 

@@ -6,7 +6,7 @@ import pytest
 
 from cluster.stage import build
 from cluster.store import Store
-from tasks.data.read import ReadSettings, read
+from tasks.data.reading.stage import ReadSettings, read
 
 
 @pytest.fixture

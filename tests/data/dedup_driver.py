@@ -14,8 +14,8 @@ from cluster.errors import BadInput
 from cluster.stage import build
 from cluster.store import Store
 from tasks.data import blocks
-from tasks.data.dedup import dedup
 from tasks.data.deduplication import candidates, phases
+from tasks.data.deduplication.stage import dedup
 from tests.data.deduplication.documents import PARCEL_BYTES, SETTINGS
 
 

@@ -12,7 +12,8 @@ from cluster.placement import Placement
 from cluster.stage import build
 from cluster.store import Store
 from tasks.data import blocks
-from tasks.data.filters import FilterSettings, filter_text
+from tasks.data.filtering.settings import FilterSettings
+from tasks.data.filtering.stage import filter_text
 
 HUNGRY = """
 import time

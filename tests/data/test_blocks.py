@@ -18,12 +18,13 @@ from cluster.placement import Placement
 from cluster.settings import contents
 from cluster.stage import build, specify
 from cluster.store import Draft
-from flows.dag import changes
+from flows.plan.dag import changes
 from tasks.data import blocks
-from tasks.data.filters import FilterSettings, filter_text
-from tasks.data.read import ReadSettings, read
+from tasks.data.filtering.settings import FilterSettings
+from tasks.data.filtering.stage import filter_text
 from tasks.data.reading import intake
 from tasks.data.reading.intake import Intake
+from tasks.data.reading.stage import ReadSettings, read
 
 DRIVER = Path(__file__).with_name("blocks_driver.py")
 FILES = 6

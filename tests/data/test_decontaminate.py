@@ -5,7 +5,8 @@ import pytest
 from cluster.errors import BadInput
 from cluster.settings import contents
 from cluster.stage import build
-from tasks.data.decontaminate import DecontaminateSettings, decontaminate
+from tasks.data.decontamination.settings import DecontaminateSettings
+from tasks.data.decontamination.stage import decontaminate
 from tasks.data.text import read_table
 
 QUESTION = (
@@ -76,7 +77,7 @@ def test_reporting_keeps_the_documents(store, text_artifact, settings):
 def test_equal_hashes_of_other_words_are_no_match(store, text_artifact, settings, monkeypatch):
     import numpy as np
 
-    from tasks.data.contamination import search
+    from tasks.data.decontamination import search
 
     monkeypatch.setattr(search, "_ngrams", lambda text, length: np.array([7], np.uint64))
     monkeypatch.setattr(search, "_mark", lambda *arguments: arguments[-1].fill(True))

@@ -12,9 +12,11 @@ import zstandard
 from cluster.artifact import Artifact, parents
 from cluster.errors import BadInput
 from cluster.stage import build
-from tasks.data.dedup import DedupSettings, dedup, earlier_artifacts
-from tasks.data.deduplication import candidates, phases, sets, sketches
+from tasks.data.deduplication import candidates, phases, sets
+from tasks.data.deduplication import signatures as signatures
 from tasks.data.deduplication.phases import load
+from tasks.data.deduplication.settings import DedupSettings
+from tasks.data.deduplication.stage import dedup, earlier_artifacts
 from tasks.data.text import PATTERN, read_table
 from tests.data.deduplication.documents import document, edited
 
@@ -74,8 +76,8 @@ def test_exact_duplicates_ignore_white_space_and_unicode_form(run, text_artifact
 
 @pytest.mark.parametrize("mask", [0, 1, 255])
 def test_colliding_hashes_lose_nothing(run, text_artifact, monkeypatch, mask):
-    honest = sketches.digests
-    monkeypatch.setattr(sketches, "digests", lambda texts: honest(texts) & np.uint64(mask))
+    honest = signatures.digests
+    monkeypatch.setattr(signatures, "digests", lambda texts: honest(texts) & np.uint64(mask))
     texts = [document(i, 5) for i in range(300)] + ["", "..."]
     out = run(text_artifact(texts * 2), fuzzy=False)
     assert sorted(texts_of(out)) == sorted(t for t in texts if t)
@@ -85,8 +87,8 @@ def test_colliding_hashes_lose_nothing(run, text_artifact, monkeypatch, mask):
 def test_colliding_band_keys_lose_nothing(run, text_artifact, monkeypatch):
     texts = text_artifact(a_bit_of_everything())
     expected = run(texts)
-    honest = sketches.band_keys
-    monkeypatch.setattr(sketches, "band_keys", lambda *a: honest(*a) & np.uint64(7))
+    honest = signatures.band_keys
+    monkeypatch.setattr(signatures, "band_keys", lambda *a: honest(*a) & np.uint64(7))
     out = run(texts, force=True)
     assert set(texts_of(out)) <= set(texts_of(expected))
     assert out.manifest.facts["near"]["pairs_skipped"] == 0
@@ -226,13 +228,13 @@ def test_files_in_another_order_give_the_same_bytes(run, read_path, tmp_path):
     assert content(one) == content(two)
 
 
-def test_many_small_parcels_and_pieces_change_nothing(run, text_artifact, monkeypatch):
+def test_many_small_partitions_and_pieces_change_nothing(run, text_artifact, monkeypatch):
     artifact = text_artifact(a_bit_of_everything())
     one = run(artifact)
     monkeypatch.setattr(candidates, "PARCEL_BYTES", 4000)
     monkeypatch.setattr(sets, "SETS_BYTES", 4096)
     monkeypatch.setattr("tasks.data.deduplication.exact.PIECE_BYTES", 3000)
-    monkeypatch.setattr("tasks.data.deduplication.parcels.PIECE_BYTES", 3000)
+    monkeypatch.setattr("tasks.data.deduplication.partitions.PIECE_BYTES", 3000)
     two = run(artifact, force=True)
     assert one.manifest.files == two.manifest.files and one.manifest.ledger == two.manifest.ledger
 
@@ -302,7 +304,7 @@ def test_the_index_is_what_was_sketched_of_the_rows_that_stay(run, text_artifact
             [load(f.path)["exact"].to_numpy() for f in out.files("index-*.arrow")]
         )
         text = read_table(out)["text"].combine_chunks()
-        assert rows.tolist() == sketches.sketch(text, None)["exact"].to_pylist()
+        assert rows.tolist() == signatures.sign(text, None)["exact"].to_pylist()
 
 
 def test_lines_of_an_earlier_artifact_are_known(run, text_artifact):
@@ -395,7 +397,7 @@ def test_a_full_disk_is_named_and_what_is_finished_is_kept(run, text_artifact, m
     with pytest.raises(BadInput, match=r"no space left in .*work/dedup-.*/packed, .* bytes more"):
         run(artifact, force=True)
     full.clear()
-    monkeypatch.setattr(sketches, "sketch", None)  # would fail if it were done again
+    monkeypatch.setattr(signatures, "sign", None)  # would fail if it were done again
     assert content(run(artifact, force=True)) == content(clean)
 
 

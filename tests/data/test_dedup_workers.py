@@ -18,8 +18,8 @@ from cluster import ray_session
 from cluster.placement import Placement
 from cluster.stage import build
 from tasks.data import blocks
-from tasks.data.dedup import dedup
 from tasks.data.deduplication import candidates, phases, search
+from tasks.data.deduplication.stage import dedup
 from tasks.data.reading import intake
 from tests.data.deduplication.documents import PARCEL_BYTES, SETTINGS, document, edited
 
@@ -34,7 +34,7 @@ def session(shared_home):
 
 @pytest.fixture
 def artifact(session, read_path, tmp_path, monkeypatch):
-    """Eight blocks with duplicates within and across, small parcels, workers for little text."""
+    """Eight blocks with duplicates within and across, small partitions, workers for little text."""
     monkeypatch.setattr(intake, "BLOCK_BYTES", 1)
     monkeypatch.setattr(candidates, "PARCEL_BYTES", PARCEL_BYTES)
     for module in (blocks, search):
@@ -67,7 +67,7 @@ def test_any_number_of_workers_gives_the_same_artifact(store, artifact):
     assert made[0][1]["cut"][1]["count"] > 10
 
 
-@pytest.mark.parametrize("step", ["sketches", "packed", "verdicts"])
+@pytest.mark.parametrize("step", ["signatures", "packed", "verdicts"])
 def test_a_worker_killed_in_a_step_changes_nothing(store, artifact, step):
     expected = run(store, artifact, 1)
     killed = []
@@ -99,7 +99,7 @@ def test_the_whole_stage_killed_at_any_file_ends_the_same(store, artifact):
         ended = subprocess.run([*command, str(last)], env=environment, check=False)
         assert ended.returncode == -signal.SIGKILL
         assert not list((store.root / "artifacts" / "dedup").glob("[!.]*"))
-    assert len(list(store.root.glob("work/dedup-*/sketches/*.arrow"))) == 8  # not done again
+    assert len(list(store.root.glob("work/dedup-*/signatures/*.arrow"))) == 8  # not done again
     resumed = build(dedup, store, text=artifact, settings=SETTINGS).manifest
     assert (resumed.files, resumed.facts, resumed.ledger) == expected
 
@@ -121,9 +121,9 @@ def test_a_disk_that_is_full_in_a_step_is_named_and_the_rerun_goes_on(store, art
         r"or set HEADRACE_HOME to a larger disk, and run again: what is finished is kept",
         ended.stdout.strip(),
     ), ended.stdout + ended.stderr
-    assert len(list(work.glob("sketches/*.arrow"))) == 8 and not list(work.glob("*/.*"))
+    assert len(list(work.glob("signatures/*.arrow"))) == 8 and not list(work.glob("*/.*"))
     saved, honest = [], phases.save
     monkeypatch.setattr(phases, "save", lambda path, t: (saved.append(path), honest(path, t)))
     assert run(store, artifact, 1, force=False) == expected
     assert {path.parent.name for path in saved} > {"packed", "verdicts"}
-    assert "sketches" not in {path.parent.name for path in saved}
+    assert "signatures" not in {path.parent.name for path in saved}

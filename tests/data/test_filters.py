@@ -10,9 +10,10 @@ from pydantic import ValidationError
 from cluster.errors import BadInput
 from cluster.settings import contents
 from cluster.stage import build
+from tasks.data.filtering.decisions import judge
 from tasks.data.filtering.rules import LINE_RULES, PRESETS, RULES
-from tasks.data.filtering.verdicts import judge
-from tasks.data.filters import FilterSettings, filter_text
+from tasks.data.filtering.settings import FilterSettings
+from tasks.data.filtering.stage import filter_text
 from tasks.data.text import read_table
 
 PROSE = (

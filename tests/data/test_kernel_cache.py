@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.data.kernels import cache_folder
 from tasks.data.kernels.caching import source_hash
 from tasks.data.kernels.characters import kept
+from tasks.data.kernels.folder import cache_folder
 
 INNER = '''
 from tasks.data.kernels import kernel

@@ -17,12 +17,13 @@ import zstandard
 from cluster.errors import BadInput
 from cluster.settings import contents
 from cluster.stage import build, specify
-from tasks.data.read import ReadSettings, read
 from tasks.data.reading import records
 from tasks.data.reading.hashes import content_hashes
 from tasks.data.reading.intake import Intake
 from tasks.data.reading.licenses import corpus_licenses
-from tasks.data.reading.sources import Source, SourceSettings, in_order, python_files, resolve
+from tasks.data.reading.settings import SourceSettings
+from tasks.data.reading.sources import Source, in_order, python_files, resolve
+from tasks.data.reading.stage import ReadSettings, read
 from tasks.data.text import read_table
 
 
@@ -242,7 +243,7 @@ BOMB = """
 import pathlib, re, resource, sys
 from tasks.data.reading.decompress import read_chunks
 from tasks.data.reading.json_lines import json_lines
-from tasks.data.reading.sources import SourceSettings
+from tasks.data.reading.settings import SourceSettings
 status = pathlib.Path("/proc/self/status").read_text()
 most = (int(re.search(r"VmSize:\\s+(\\d+)", status)[1]) << 10) + (320 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (most, most))

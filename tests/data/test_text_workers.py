@@ -8,12 +8,15 @@ from cluster import ray_session
 from cluster.placement import Placement
 from cluster.stage import build
 from tasks.data import blocks
-from tasks.data.dedup import DedupSettings, dedup
 from tasks.data.deduplication import search
-from tasks.data.filters import FilterSettings, filter_text
-from tasks.data.read import ReadSettings, read
+from tasks.data.deduplication.settings import DedupSettings
+from tasks.data.deduplication.stage import dedup
+from tasks.data.filtering.settings import FilterSettings
+from tasks.data.filtering.stage import filter_text
+from tasks.data.privacy.settings import RedactSettings
+from tasks.data.privacy.stage import redact
 from tasks.data.reading import intake
-from tasks.data.redact import RedactSettings, redact
+from tasks.data.reading.stage import ReadSettings, read
 from tests.data.deduplication.documents import document, edited
 
 FILES = 5

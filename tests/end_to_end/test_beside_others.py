@@ -16,6 +16,7 @@ name: beside
 sources: [{path: rows.jsonl}]
 filters: {preset: basic, custom: ["mine.py:keep"]}
 tokenizer: {vocab_size: 300}
+shards: {heldout_share: 0.5}
 """
 
 

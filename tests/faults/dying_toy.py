@@ -14,8 +14,8 @@ from cluster.runs import StageRecord
 from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft, Store
-from flows.dag import Dag
 from flows.execution import execute
+from flows.plan.dag import Dag
 
 
 class Waits(Settings):

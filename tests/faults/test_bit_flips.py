@@ -19,8 +19,8 @@ from cluster.errors import BadInput
 from cluster.stage import build
 from cluster.store import Store
 from flows.cli import app
-from flows.dag import Dag, Node
 from flows.end_to_end import plan
+from flows.plan.dag import Dag, Node
 from flows.recipe import SHIPPED, Recipe, load
 
 MODULES = ("textwrap", "string", "shlex", "queue", "sched", "heapq", "bisect", "copy", "types")

@@ -15,10 +15,12 @@ from cluster.settings import Settings
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from flows.cli import app
-from flows.dag import Dag
-from tasks.data.filters import FilterSettings, filter_text
-from tasks.data.read import ReadSettings, read
-from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
+from flows.plan.dag import Dag
+from tasks.data.filtering.settings import FilterSettings
+from tasks.data.filtering.stage import filter_text
+from tasks.data.reading.stage import ReadSettings, read
+from tasks.tokens.vocabulary.settings import TokenizerSettings
+from tasks.tokens.vocabulary.stage import train_tokenizer
 
 Command = Callable[..., dict[str, Any]]
 

@@ -162,7 +162,7 @@ def test_a_checkpoint_holds_what_was_when_it_was_asked_for(
         trainer.step(1, batches)
         trainer.done = 1
         expected = {
-            key: t.clone() for key, t in state.share(trainer.engine, trainer.division).items()
+            key: t.clone() for key, t in state.share(trainer.engine, trainer.layout).items()
         }
         trainer.save()
         asked.set()

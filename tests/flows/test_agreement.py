@@ -8,7 +8,7 @@ import pytest
 
 from cluster.artifact import Artifact, Manifest, record
 from cluster.errors import BadInput
-from flows.agreement import check_tokenizers
+from flows.plan.agreement import check_tokenizers
 
 
 def found(root: Path, stage: str, tokenizer: str | None, **facts: Any) -> Any:

@@ -11,9 +11,9 @@ from cluster.errors import BadInput
 from cluster.stage import build as build_stage
 from cluster.stage import stage
 from cluster.store import Draft, Store
-from flows.architecture import config_of, describe_model, print_model
 from flows.cli import app
-from flows.output import Output
+from flows.views.architecture import config_of, describe_model, print_model
+from flows.views.output import Output
 from model import hub
 from model.config import from_depth
 from model.encoder_decoder import build

@@ -126,8 +126,9 @@ def test_a_failing_command_still_prints_one_object(tmp_path: Path) -> None:
 def test_a_run_that_crashes_between_its_stages_has_failed(
     fresh_home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from flows import pipeline, progress
+    from flows import pipeline
     from flows.commands.runs import carry_out
+    from flows.views import progress
 
     record = RunRecord.start({"name": "smoke"}, "data")
     crashed = {"flow_run_id": "of it", "status": "crashed"}

@@ -15,7 +15,7 @@ from cluster.run_logs import Line, lines
 from cluster.runs import RunRecord, StageRecord
 from cluster.store import Spec, Store
 from flows.commands.history import compare
-from flows.differences import settings_apart
+from flows.views.differences import settings_apart
 
 RECIPE = {
     "name": "mill",

@@ -11,8 +11,8 @@ from cluster.runs import RunRecord, StageRecord
 from cluster.settings import Aside, Content, Gate, Limit, Settings
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
-from flows.dag import Dag
 from flows.end_to_end import plan as plan_recipe
+from flows.plan.dag import Dag
 from flows.recipe import load, validate
 
 

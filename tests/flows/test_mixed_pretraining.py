@@ -11,12 +11,12 @@ from cluster.artifact import Artifact
 from cluster.placement import Placement
 from cluster.stage import build
 from cluster.store import Draft, Store
-from flows.dag import Dag, Node
 from flows.end_to_end import plan
-from flows.mixing import planned_sources
+from flows.plan.dag import Dag, Node
+from flows.plan.mixing import planned_sources
 from flows.recipe import Recipe
-from flows.seen import samples_seen
-from tasks.reporting.page import view
+from flows.views.tokens import samples_seen
+from tasks.report.page import view
 from tasks.tokens.batches import NO_LOSS
 from tasks.tokens.loader import Loader
 from tasks.training.pretraining import arrangement_of

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cluster.errors import BadInput
-from flows.new_recipe import SCHEMA, joined, write_recipe
+from flows.commands.new_recipe import SCHEMA, joined, write_recipe
 from flows.recipe import SHIPPED, load
 from flows.schema import recipe_schema
 

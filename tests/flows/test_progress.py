@@ -8,8 +8,8 @@ from typing import Any
 from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft, Store
-from flows.dag import Dag, Node
-from flows.progress import EVERY_SECONDS, Pace, Teller
+from flows.plan.dag import Dag, Node
+from flows.views.progress import EVERY_SECONDS, Pace, Teller
 
 
 class Nothing(Settings):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from cluster.artifact import Artifact, Ledger
 from cluster.store import Spec, Store
-from flows.output import Output
-from flows.samples import inspect, show_inspection
-from tasks.reporting.page import render
+from flows.views.output import Output
+from flows.views.samples import inspect, show_inspection
+from tasks.report.page import render
 
 
 def filtered(store, **facts):

@@ -4,8 +4,8 @@ import pytest
 
 from cluster.errors import BadInput
 from cluster.store import Store
-from flows.dag import Dag
 from flows.end_to_end import plan
+from flows.plan.dag import Dag
 from flows.recipe import load
 from flows.variants import LABEL_LENGTH, read_over, variants, varied
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from model.config import ModelConfig, from_depth
 from model.encoder_decoder import EncoderDecoder, build
-from model.tensor import Split, Team, divide, splits
+from model.tensor_parallel import Split, Team, divide, splits
 
 SMALL = from_depth(2, vocab_size=31, context=12, width=32, heads=4, kv_heads=2)
 ENCODER = from_depth(2, vocab_size=31, context=12, width=32, heads=4, family="encoder")

@@ -21,7 +21,7 @@ from model.flops import (
 )
 from model.parts import parts
 from model.presets import preset
-from model.tensor import Team, divide
+from model.tensor_parallel import Team, divide
 
 SMALL = from_depth(3, vocab_size=128, context=40, width=48, heads=4)
 ENCODER = from_depth(3, vocab_size=128, context=40, width=48, heads=4, family="encoder")

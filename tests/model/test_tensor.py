@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from model.tensor import Split, Team
+from model.tensor_parallel import Split, Team
 from tests.model.divided import SHAPES
 
 ROOT = Path(__file__).parents[2]

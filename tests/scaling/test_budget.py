@@ -1,8 +1,8 @@
 import pytest
 
 from cluster.errors import BadInput
-from tasks.scaling.budget import design, read_budget, total_flops
-from tasks.scaling.plan import SweepSettings, flops, plan_sweep
+from tasks.scaling.sweep.budget import design, read_budget, total_flops
+from tasks.scaling.sweep.plan import SweepSettings, flops, plan_sweep
 
 SMALL = SweepSettings(head_dim=8)
 

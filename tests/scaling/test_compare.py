@@ -8,7 +8,7 @@ import pytest
 from cluster.artifact import Artifact
 from cluster.stage import build
 from cluster.store import Spec, Store
-from tasks.scaling.compare import compare
+from tasks.scaling.variants.stage import compare
 
 KEY = "model.depth"
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import BadInput
-from tasks.scaling.fit import fit_columns, fit_file
-from tasks.scaling.laws import LAWS
-from tasks.scaling.robust import huber
+from tasks.scaling.law.fit import fit_columns, fit_file
+from tasks.scaling.law.laws import LAWS
+from tasks.scaling.law.robust import huber
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("HEADRACE_SHARED_DATA", ROOT.parent / "shared" / "data")) / "scaling"

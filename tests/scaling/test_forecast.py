@@ -8,10 +8,11 @@ import pytest
 from cluster.artifact import Artifact
 from cluster.stage import build
 from cluster.store import Spec, Store
-from tasks.scaling.doubt import collapse
-from tasks.scaling.fit import fit_file
-from tasks.scaling.forecast import FitSettings, fit, forecast
-from tasks.scaling.laws import LAWS
+from tasks.scaling.law.diagnostics import collapse
+from tasks.scaling.law.fit import fit_file
+from tasks.scaling.law.laws import LAWS
+from tasks.scaling.law.settings import FitSettings
+from tasks.scaling.law.stage import fit, forecast
 
 THETA = [*np.log([1.7, 30, 60]), 0.34, 0.36]
 QUICK = FitSettings(bootstrap=30)

@@ -13,11 +13,12 @@ from cluster.stage import build, specify, stage
 from cluster.store import Draft, Store
 from model.config import from_depth
 from model.flops import flops_per_token, parameter_count
-from tasks.scaling.forecast import FitSettings, fit, forecast, row
-from tasks.scaling.member import sweep_run
-from tasks.scaling.plan import SweepSettings, plan_sweep
-from tasks.scaling.trunk import trunk
-from tasks.tokens.shard_writer import ShardWriter
+from tasks.scaling.law.settings import FitSettings
+from tasks.scaling.law.stage import fit, forecast, row
+from tasks.scaling.sweep.member import sweep_run
+from tasks.scaling.sweep.plan import SweepSettings, plan_sweep
+from tasks.scaling.sweep.trunk import trunk
+from tasks.tokens.shards.writer import ShardWriter
 from tasks.training.outcome import out_of_memory
 from tasks.training.settings import OptimizerSettings
 

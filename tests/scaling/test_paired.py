@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tasks.scaling.paired import best, better, difference, holm, mean_interval, probability
+from tasks.scaling.variants.paired import best, better, difference, holm, mean_interval, probability
 
 TRIALS = 1000
 

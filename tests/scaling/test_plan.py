@@ -2,8 +2,8 @@ import pytest
 from pydantic import ValidationError
 
 from cluster.errors import BadInput
-from tasks.scaling.advice import warnings
-from tasks.scaling.plan import SweepSettings, flops, parameters, plan_sweep, short
+from tasks.scaling.sweep.advice import warnings
+from tasks.scaling.sweep.plan import SweepSettings, flops, parameters, plan_sweep, short
 
 VOCAB = 260
 

@@ -15,7 +15,7 @@ import pytest
 from cluster.artifact import Artifact
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
-from tasks.scoring.judging.verdicts import Distribution, Question, Unscored, Verdict
+from tasks.evaluation.judging.questions import Distribution, Question, Unscored, Verdict
 
 ROOT = Path(__file__).parents[2]
 
@@ -219,8 +219,10 @@ def untuned(tokenizer: Artifact, draft: Draft) -> None:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    from tasks.tokens.shards import ShardSettings, shards
-    from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
+    from tasks.tokens.shards.settings import ShardSettings
+    from tasks.tokens.shards.stage import shards
+    from tasks.tokens.vocabulary.settings import TokenizerSettings
+    from tasks.tokens.vocabulary.stage import train_tokenizer
 
     store = Store(tmp_path_factory.mktemp("store"))
     text = build(lines_of_text, store)
@@ -257,7 +259,8 @@ def trained_on(text: Artifact, tokenizer: Artifact, draft: Draft) -> None:
 @pytest.fixture
 def decontaminated(tiny: Tiny) -> Callable[[Any], Artifact]:
     """What was found of evaluation sets in the text of a model of the home's store."""
-    from tasks.data.decontaminate import DecontaminateSettings, decontaminate
+    from tasks.data.decontamination.settings import DecontaminateSettings
+    from tasks.data.decontamination.stage import decontaminate
 
     def make(sets: Any) -> Artifact:
         store, settings = Store(), DecontaminateSettings(benchmarks=sets, ngram=8)

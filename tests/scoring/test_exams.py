@@ -1,4 +1,4 @@
-"""Tasks defined in YAML, put to model folders and endpoints, marked, kept and split."""
+"""Tasks defined in YAML, put to model folders and endpoints, graded, kept and split."""
 
 import json
 import math
@@ -12,10 +12,10 @@ import pytest
 from cluster.errors import BadInput
 from cluster.store import Store
 from cluster.tracking import events
-from tasks.scoring.examine import ALL, Examinee, examine, examinees, shown
-from tasks.scoring.exams import sandbox
-from tasks.scoring.exams.definition import read_exam, read_rows, read_shots, render
-from tasks.scoring.exams.sandbox import run_code
+from tasks.evaluation.exams import sandbox
+from tasks.evaluation.exams.catalogue import ALL, NamedCandidate, named_candidates, shown, take_exam
+from tasks.evaluation.exams.definition import read_exam, read_rows, read_shots, render
+from tasks.evaluation.exams.sandbox import run_code
 
 
 def exam(folder: Path, kind: str, *rows: dict[str, Any], more: str = "") -> Path:
@@ -25,8 +25,8 @@ def exam(folder: Path, kind: str, *rows: dict[str, Any], more: str = "") -> Path
     return path
 
 
-def local(tiny: Any) -> Examinee:
-    (found,) = examinees(Store(), str(tiny.model.path))
+def local(tiny: Any) -> NamedCandidate:
+    (found,) = named_candidates(Store(), str(tiny.model.path))
     return found
 
 
@@ -36,7 +36,7 @@ CHOICES = [{"question": "def", "choices": ["a", "bb"], "answer": n} for n in (0,
 def test_the_likeliest_choice_is_taken_with_doubt_and_guessing_beside_it(
     tiny: Any, tmp_path: Path, fresh_home: Path
 ) -> None:
-    artifact, found = examine(Store(), local(tiny), exam(tmp_path, "choice", *CHOICES))
+    artifact, found = take_exam(Store(), local(tiny), exam(tmp_path, "choice", *CHOICES))
     result = shown(artifact)
     assert not found and result["model"] == tiny.model.name
     assert result["accuracy"] == result["accuracy_unnormalised"] == 0.5
@@ -54,7 +54,7 @@ def test_a_result_is_found_again_until_the_exam_or_its_rows_change(
     tiny: Any, tmp_path: Path, fresh_home: Path
 ) -> None:
     path = exam(tmp_path, "choice", *CHOICES)
-    first, _ = examine(Store(), local(tiny), path)
+    first, _ = take_exam(Store(), local(tiny), path)
     (journal,) = (fresh_home / "tracking").glob("*.jsonl")
     told = [event for event, _ in events(journal)]
     assert told[0]["start"]["experiment"] == "exams"
@@ -67,21 +67,21 @@ def test_a_result_is_found_again_until_the_exam_or_its_rows_change(
     elsewhere.mkdir()
     for name in ("mine.yaml", "rows.jsonl"):
         shutil.copy(tmp_path / name, elsewhere)
-    again, found = examine(Store(), local(tiny), elsewhere / "mine.yaml")
+    again, found = take_exam(Store(), local(tiny), elsewhere / "mine.yaml")
     assert found and again.path == first.path
     assert len(list((fresh_home / "tracking").glob("*.jsonl"))) == 1
     exam(tmp_path, "choice", *CHOICES, *CHOICES)
-    assert not examine(Store(), local(tiny), path)[1]
-    assert not examine(Store(), local(tiny), elsewhere / "mine.yaml", rebuild=True)[1]
+    assert not take_exam(Store(), local(tiny), path)[1]
+    assert not take_exam(Store(), local(tiny), elsewhere / "mine.yaml", rebuild=True)[1]
 
 
 def test_bits_per_byte_are_of_every_token_once(tiny: Any, tmp_path: Path, fresh_home: Path) -> None:
     from model.generation import choice_log_probabilities
-    from tasks.generation import load_model
+    from tasks.inference.generation import load_model
 
     short, long = "def add_1(left, right):", "größer " * 200
     path = exam(tmp_path, "perplexity", {"question": short}, {"question": long})
-    result = shown(examine(Store(), local(tiny), path)[0])
+    result = shown(take_exam(Store(), local(tiny), path)[0])
     network, encoder = load_model(tiny.model.path)
     ids = [*encoder.encode(short), encoder.eod]
     (expected,) = choice_log_probabilities(network, [encoder.eod], [ids])
@@ -101,9 +101,9 @@ def test_written_answers_of_a_network_are_marked(
     tiny: Any, tmp_path: Path, fresh_home: Path
 ) -> None:
     path = exam(tmp_path, "exact", {"question": "def add", "answers": ["zebra"]})
-    assert shown(examine(Store(), local(tiny), path)[0])["accuracy"] == 0.0
+    assert shown(take_exam(Store(), local(tiny), path)[0])["accuracy"] == 0.0
     path = exam(tmp_path, "code", {"question": "", "head": "x = (", "tests": "assert x"})
-    result = shown(examine(Store(), local(tiny), path)[0])
+    result = shown(take_exam(Store(), local(tiny), path)[0])
     assert (result["accuracy"], result["parses"]) == (0.0, 0.0)
     assert "does not parse" in result["rows"][0]["reason"]
 
@@ -120,14 +120,14 @@ def reply_by(question_to_reply: dict[str, Any], completion: Any) -> Any:
 def test_a_served_model_sits_exams_too(
     endpoint: Any, completion: Any, scripted: Any, tmp_path: Path, fresh_home: Path
 ) -> None:
-    who = Examinee("some-model", url=endpoint.url)
+    who = NamedCandidate("some-model", url=endpoint.url)
     replies = {"sky": "B", "sea": "A", "tree": scripted(400, b"no")}
     endpoint.script = reply_by(replies, completion)
     rows = [
         {"question": f"What is the {q}?", "choices": ["wet", "blue"], "answer": n}
         for q, n in (("sky", 1), ("sea", 1), ("tree", 0))
     ]
-    result = shown(examine(Store(), who, exam(tmp_path, "choice", *rows))[0])
+    result = shown(take_exam(Store(), who, exam(tmp_path, "choice", *rows))[0])
     assert [row["right"] for row in result["rows"]] == [True, False, None]
     assert (result["accuracy"], result["results"]["accuracy"]["n"]) == (0.5, 2)
     assert result["unscored"] == {"http_400": 1}
@@ -138,16 +138,16 @@ def test_a_served_model_sits_exams_too(
     )
     more = "pattern: 'is (\\d+)'\nmax_tokens: 77\n"
     path = exam(tmp_path, "exact", {"question": "twice 21?", "answers": ["42"]}, more=more)
-    result = shown(examine(Store(), who, path)[0])
+    result = shown(take_exam(Store(), who, path)[0])
     assert (result["accuracy"], result["rows"][0]["answer"]) == (1.0, "The answer is 42.")
     assert endpoint.bodies[-1]["max_tokens"] == 77
     code = {"question": "code f", "head": "def f():\n    ", "tests": "assert f() == 1"}
-    result = shown(examine(Store(), who, exam(tmp_path, "code", code))[0])
+    result = shown(take_exam(Store(), who, exam(tmp_path, "code", code))[0])
     assert (result["accuracy"], result["parses"]) == (1.0, 1.0)
     asked = len(endpoint.bodies)
-    assert examine(Store(), who, tmp_path / "mine.yaml")[1] and len(endpoint.bodies) == asked
+    assert take_exam(Store(), who, tmp_path / "mine.yaml")[1] and len(endpoint.bodies) == asked
     with pytest.raises(BadInput, match="name the model's folder"):
-        examine(Store(), who, exam(tmp_path, "perplexity", {"question": "x"}))
+        take_exam(Store(), who, exam(tmp_path, "perplexity", {"question": "x"}))
 
 
 def test_answers_given_elsewhere_are_marked(tmp_path: Path, fresh_home: Path) -> None:
@@ -156,13 +156,13 @@ def test_answers_given_elsewhere_are_marked(tmp_path: Path, fresh_home: Path) ->
     given = [{"id": 2, "prediction": "BB."}, {"id": 0, "prediction": "a"}]
     given += [{"id": 1, "prediction": "A"}, {"id": 3, "prediction": "perhaps"}]
     answers.write_text("".join(json.dumps(row) + "\n" for row in given))
-    (who,) = examinees(Store(), "some system", answers=answers)
-    result = shown(examine(Store(), who, path)[0])
+    (who,) = named_candidates(Store(), "some system", answers=answers)
+    result = shown(take_exam(Store(), who, path)[0])
     assert [row["right"] for row in result["rows"]] == [True, True, False, None]
     assert (result["model"], result["unscored"]) == ("some system", {"no_choice": 1})
     answers.write_text('{"prediction": "a"}\n')
     with pytest.raises(BadInput, match="1 answers to 4 rows"):
-        examine(Store(), who, path)
+        take_exam(Store(), who, path)
 
 
 def test_overlap_has_a_constant_answer_beside_it(
@@ -171,7 +171,7 @@ def test_overlap_has_a_constant_answer_beside_it(
     endpoint.script = reply_by({"one": "a b c d", "two": "x y"}, completion)
     rows = [{"question": "one", "reference": "a b c d"}, {"question": "two", "reference": "x z"}]
     path = exam(tmp_path, "overlap", *rows, more="metric: rouge1\n")
-    result = shown(examine(Store(), Examinee("m", url=endpoint.url), path)[0])
+    result = shown(take_exam(Store(), NamedCandidate("m", url=endpoint.url), path)[0])
     assert result["rouge1"] == 0.75
     assert result["results"]["rouge1"]["baseline"] == 0.5  # the first reference, to every row
     assert "rouge1|words:unicode" in result["signature"]
@@ -185,7 +185,7 @@ def test_figures_are_split_by_what_was_in_the_training_text(
     (tmp_path / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
     path = exam(tmp_path, "choice", *rows)
     for contamination in (tmp_path, tmp_path / "items.jsonl"):
-        result = shown(examine(Store(), local(tiny), path, contamination=contamination)[0])
+        result = shown(take_exam(Store(), local(tiny), path, contamination=contamination)[0])
     figures = result["results"]["accuracy"]
     assert (figures["clean"]["n"], figures["dirty"]["n"]) == (1, 2)
     right = [row["right"] for row in result["rows"]]
@@ -206,16 +206,16 @@ def test_what_the_models_own_stages_found_splits_its_figures(
     (tmp_path / "twin.jsonl").write_text(json.dumps({"id": 2, "question": QUESTION}) + "\n")
     sets = ({"path": str(tmp_path / name)} for name in ("twin.jsonl", "rows.jsonl"))
     found = decontaminated([one | {"fields": ["question"], "id": "id"} for one in sets])
-    (who,) = examinees(Store(), "pretrain")
-    artifact, _ = examine(Store(), who, path)
+    (who,) = named_candidates(Store(), "pretrain")
+    artifact, _ = take_exam(Store(), who, path)
     accuracy = artifact.manifest.facts["results"]["accuracy"]
     assert (accuracy["clean"]["n"], accuracy["dirty"]["n"]) == (1, 1)
     assert found.fingerprint in artifact.manifest.inputs.values()
-    assert examine(Store(), who, path, contamination=found.path) == (artifact, True)
-    given = examine(Store(), who, path, contamination=found.file("items.jsonl"))[0]
+    assert take_exam(Store(), who, path, contamination=found.path) == (artifact, True)
+    given = take_exam(Store(), who, path, contamination=found.file("items.jsonl"))[0]
     assert given.manifest.facts["results"]["accuracy"]["dirty"]["n"] == 2  # nobody said which set
     (tmp_path / "rows.jsonl").write_text(json.dumps({**CHOICES[0], "question": OTHER}) + "\n")
-    assert "dirty" not in examine(Store(), who, path)[0].manifest.facts["results"]["accuracy"]
+    assert "dirty" not in take_exam(Store(), who, path)[0].manifest.facts["results"]["accuracy"]
 
 
 def test_all_models_that_write_are_found(tiny: Any, tmp_path: Path, fresh_home: Path) -> None:
@@ -224,15 +224,15 @@ def test_all_models_that_write_are_found(tiny: Any, tmp_path: Path, fresh_home: 
     (tmp_path / "step-1" / "artifact.json").unlink()
     (tmp_path / "classes" / "classifier").mkdir()
     (tmp_path / "notes").mkdir()
-    found = examinees(Store(), str(tmp_path))
+    found = named_candidates(Store(), str(tmp_path))
     assert [one.name for one in found] == [
         "step-1",
         tiny.model.name.replace(tiny.model.path.name, "step-2"),
     ]
     with pytest.raises(BadInput, match="no model that writes text"):
-        examinees(Store(), ALL)
+        named_candidates(Store(), ALL)
     shutil.copytree(tiny.model.path, fresh_home / "artifacts" / "pretrain" / tiny.model.path.name)
-    assert [one.name for one in examinees(Store(), ALL)] == [tiny.model.name]
+    assert [one.name for one in named_candidates(Store(), ALL)] == [tiny.model.name]
 
 
 def test_examples_come_first_answered(tmp_path: Path) -> None:
@@ -287,4 +287,4 @@ def test_what_is_unusable_is_named(
 ) -> None:
     path = exam(tmp_path, "choice", row, more=more)
     with pytest.raises(BadInput, match=words):
-        examine(Store(), local(tiny), path)
+        take_exam(Store(), local(tiny), path)

@@ -4,7 +4,8 @@ import pytest
 
 from cluster.artifact import Manifest
 from cluster.errors import BadInput
-from tasks.scoring.judge import JudgeSettings, check_judged
+from tasks.evaluation.judging.settings import JudgeSettings
+from tasks.evaluation.judging.stage import check_judged
 
 SETTINGS = JudgeSettings(max_unscored=0.5)
 

@@ -12,14 +12,16 @@ from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.stage import build
 from cluster.store import Store
-from tasks.scoring.answers import AnswerSettings, answers
-from tasks.scoring.evaluate import HeldoutSettings, evaluate
-from tasks.scoring.judge import JudgeSettings, judge
-from tasks.scoring.judging.criteria import CRITERIA
-from tasks.scoring.judging.local import LocalJudge, shares, softmax
-from tasks.scoring.judging.steps import StepsSettings, write_steps
-from tasks.scoring.judging.verdicts import Distribution, Question
-from tasks.scoring.witten_bell import witten_bell_bits_per_byte
+from tasks.evaluation.answers import AnswerSettings, answers
+from tasks.evaluation.heldout.settings import HeldoutSettings
+from tasks.evaluation.heldout.stage import evaluate
+from tasks.evaluation.heldout.witten_bell import witten_bell_bits_per_byte
+from tasks.evaluation.judging.criteria import CRITERIA
+from tasks.evaluation.judging.local import LocalJudge, shares, softmax
+from tasks.evaluation.judging.questions import Distribution, Question
+from tasks.evaluation.judging.settings import JudgeSettings
+from tasks.evaluation.judging.stage import judge
+from tasks.evaluation.judging.steps import StepsSettings, write_steps
 from tasks.tokens.encoder import load
 from tasks.tokens.loader import Loader
 
@@ -53,7 +55,7 @@ def test_every_heldout_token_is_predicted_once(tiny: Any) -> None:
 
 
 def test_the_baseline_learns_from_the_text_the_model_saw(tiny: Any) -> None:
-    from tasks.scoring.heldout import load_subject, score_heldout, seen_text
+    from tasks.evaluation.heldout.loss import load_subject, score_heldout, seen_text
 
     encoder = load(tiny.tokenizer)
     seen = seen_text(tiny.model, tiny.shards, 1 << 20)
@@ -70,7 +72,7 @@ def test_the_baseline_learns_from_the_text_the_model_saw(tiny: Any) -> None:
 
 
 def test_the_unigram_baseline_is_counted_on_the_targets_seen(tiny: Any) -> None:
-    from tasks.scoring.heldout import load_subject, score_heldout
+    from tasks.evaluation.heldout.loss import load_subject, score_heldout
 
     settings = HeldoutSettings()
     arguments = {"model": tiny.model, "shards": tiny.shards, "settings": settings}
@@ -85,7 +87,7 @@ def test_the_unigram_baseline_is_counted_on_the_targets_seen(tiny: Any) -> None:
 
 
 def test_max_tokens_is_exact_and_so_are_its_bytes(tiny: Any) -> None:
-    from tasks.scoring.heldout import load_subject, score_heldout
+    from tasks.evaluation.heldout.loss import load_subject, score_heldout
 
     subject = load_subject(tiny.model, tiny.shards)
     whole = score_heldout(subject, 10**6)
@@ -96,7 +98,7 @@ def test_max_tokens_is_exact_and_so_are_its_bytes(tiny: Any) -> None:
 
 
 def test_a_model_is_evaluated_with_its_own_tokenizer_only(tiny: Any) -> None:
-    from tasks.scoring.heldout import load_subject
+    from tasks.evaluation.heldout.loss import load_subject
 
     facts = {**tiny.shards.manifest.facts, "tokenizer_sha256": "0" * 64}
     manifest = tiny.shards.manifest.model_copy(update={"facts": facts})

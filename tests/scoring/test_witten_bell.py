@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import BadInput
-from tasks.scoring.witten_bell import byte_probabilities, witten_bell_bits_per_byte
+from tasks.evaluation.heldout.witten_bell import byte_probabilities, witten_bell_bits_per_byte
 
 
 def reference(train: bytes, heldout: bytes, order: int) -> list[float]:

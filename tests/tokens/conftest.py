@@ -12,7 +12,8 @@ from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from tasks.data.text import TextWriter
 from tasks.tokens.encoder import Encoder, load
-from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
+from tasks.tokens.vocabulary.settings import TokenizerSettings
+from tasks.tokens.vocabulary.stage import train_tokenizer
 
 PROSE = [
     (Path(sysconfig.get_path("stdlib")) / name).read_text()

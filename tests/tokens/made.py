@@ -5,8 +5,9 @@ from pathlib import Path
 from cluster.artifact import Artifact
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
-from tasks.tokens.packing import PackingKind, PackingSettings, packing
-from tasks.tokens.shard_writer import ShardWriter
+from tasks.tokens.packing.settings import PackingKind, PackingSettings
+from tasks.tokens.packing.stage import packing
+from tasks.tokens.shards.writer import ShardWriter
 
 EOD = 0
 

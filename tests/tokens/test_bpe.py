@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-from tasks.tokens.bpe import character_classes, count_words
-from tasks.tokens.bpe_words import word_end
 from tasks.tokens.encoder import SPECIALS, byte_characters
-from tasks.tokens.tokenizer import WORDS, TokenizerSettings, _train, _train_natively
+from tasks.tokens.vocabulary.bpe import character_classes, count_words
+from tasks.tokens.vocabulary.bpe_words import word_end
+from tasks.tokens.vocabulary.settings import TokenizerSettings
+from tasks.tokens.vocabulary.stage import WORDS, _train, _train_natively
 
 SPLIT = pre_tokenizers.Split(Regex(WORDS), "isolated")
 ODD = (

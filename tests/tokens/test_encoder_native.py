@@ -12,7 +12,8 @@ from cluster.store import Store
 from tasks.tokens import native as native_module
 from tasks.tokens.encoder import Encoder, load
 from tasks.tokens.native import Disagreement, NativeEncoder, encode_batch, native
-from tasks.tokens.shards import ShardSettings, shards
+from tasks.tokens.shards.settings import ShardSettings
+from tasks.tokens.shards.stage import shards
 
 
 def large(texts: list[str]) -> pa.Array:
@@ -79,7 +80,7 @@ def test_an_engine_that_differs_encodes_nothing(
     engine = NativeEncoder(load(base).definition)
     monkeypatch.setattr(engine, "_engine", Wrong(engine._engine))
     monkeypatch.setattr(native_module, "native", lambda definition: engine)
-    monkeypatch.setattr("tasks.tokens.shard_blocks.native", lambda definition: engine)
+    monkeypatch.setattr("tasks.tokens.shards.encode.native", lambda definition: engine)
     again = build(shards, store, force=True, **arguments)
     assert again.manifest.facts["encoded_by"] == "tokenizers"
     assert again.manifest.files == good.manifest.files

@@ -13,9 +13,11 @@ from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from tasks.tokens.encoder import Encoder, load
 from tasks.tokens.loader import Batch, Loader, assemble, text_bytes, windows
-from tasks.tokens.shard_writer import ShardWriter
-from tasks.tokens.shards import ShardSettings, shards
-from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
+from tasks.tokens.shards.settings import ShardSettings
+from tasks.tokens.shards.stage import shards
+from tasks.tokens.shards.writer import ShardWriter
+from tasks.tokens.vocabulary.settings import TokenizerSettings
+from tasks.tokens.vocabulary.stage import train_tokenizer
 
 EOD = 0
 NAMES = ("inputs", "targets", "documents", "positions")

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from cluster.artifact import MANIFEST, Artifact, Manifest, record
-from tasks.tokens import stream
 from tasks.tokens.loader import Loader
+from tasks.tokens.shards import stream
 
 SHARD, SHARDS = 1 << 25, 300
 

@@ -14,7 +14,7 @@ import pytest
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from tasks.tokens.loader import Arrangement, Loader
-from tasks.tokens.mixture import Mixture, MixtureStage
+from tasks.tokens.mixture.settings import Mixture, MixtureStage
 from tasks.tokens.steps import Steps
 from tasks.training.prefetch import Prefetcher
 from tests.tokens.made import packed, shards_of
@@ -84,12 +84,12 @@ def test_the_batches_are_those_of_the_sample_ids(case: Case) -> None:
 def test_epochs_of_packed_samples_hold_each_once(case: Case) -> None:
     shards, arrangement, _ = case
     loader = Loader(shards, "train", CONTEXT, 3, arrangement)
-    if loader.draws is None:
+    if loader.mixture_index is None:
         for epoch in (0, 1, 5):
             order = loader.order(epoch * len(loader), len(loader))
             assert sorted(order) == list(range(len(loader)))
         return
-    order_N, (source_N, _) = loader.order(0, 132), loader.draws.locate(np.arange(132))
+    order_N, (source_N, _) = loader.order(0, 132), loader.mixture_index.locate(np.arange(132))
     for index, source in enumerate(loader.layout.sources):
         own = order_N[source_N == index]
         for first in range(0, len(own) - source.samples + 1, source.samples):

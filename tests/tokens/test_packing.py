@@ -12,7 +12,7 @@ from model.config import from_depth
 from model.transformer import Transformer
 from tasks.tokens.batches import NO_LOSS
 from tasks.tokens.loader import Arrangement, Loader
-from tasks.tokens.packer import Pieces, best_fit, concatenate, cut
+from tasks.tokens.packing.pack import Pieces, best_fit, concatenate, cut
 from tests.tokens.made import EOD, packed, shards_of
 
 KINDS = ("concatenate", "best_fit", "padded")

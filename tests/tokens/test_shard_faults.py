@@ -18,10 +18,12 @@ from cluster.artifact import MANIFEST, Artifact, faults
 from cluster.errors import BadInput
 from cluster.stage import build
 from cluster.store import Store
-from tasks.tokens.documents import read_documents
 from tasks.tokens.loader import Loader
-from tasks.tokens.shards import ShardSettings, shards
-from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
+from tasks.tokens.shards.documents import read_documents
+from tasks.tokens.shards.settings import ShardSettings
+from tasks.tokens.shards.stage import shards
+from tasks.tokens.vocabulary.settings import TokenizerSettings
+from tasks.tokens.vocabulary.stage import train_tokenizer
 from tests.tokens.made import shards_of
 
 NAME = "train-00001.arrow"
@@ -166,7 +168,8 @@ WRITER = """
     from cluster.artifact import Artifact
     from cluster.stage import build
     from cluster.store import Store
-    from tasks.tokens.shards import ShardSettings, shards
+    from tasks.tokens.shards.stage import shards
+    from tasks.tokens.shards.settings import ShardSettings
 
     root, text, tokenizer = map(Path, sys.argv[1:4])
     text, tokenizer = Artifact.load(text), Artifact.load(tokenizer)

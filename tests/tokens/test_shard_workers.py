@@ -11,7 +11,8 @@ from cluster.placement import Placement
 from cluster.stage import build
 from cluster.store import Store
 from tasks.data import blocks, text
-from tasks.tokens.shards import ShardSettings, shards
+from tasks.tokens.shards.settings import ShardSettings
+from tasks.tokens.shards.stage import shards
 
 
 @pytest.fixture

@@ -10,9 +10,12 @@ from cluster.errors import BadInput
 from cluster.stage import build
 from cluster.store import Store
 from tasks.tokens.encoder import load
-from tasks.tokens.shard_writer import ShardWriter, token_dtype
-from tasks.tokens.shards import ShardSettings, heldout, shards
-from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
+from tasks.tokens.shards.encode import heldout
+from tasks.tokens.shards.settings import ShardSettings
+from tasks.tokens.shards.stage import shards
+from tasks.tokens.shards.writer import ShardWriter, token_dtype
+from tasks.tokens.vocabulary.settings import TokenizerSettings
+from tasks.tokens.vocabulary.stage import train_tokenizer
 
 MakeText = Callable[[list[str]], Artifact]
 

@@ -13,7 +13,8 @@ from cluster.errors import BadInput
 from cluster.stage import build
 from cluster.store import Store
 from tasks.tokens.encoder import SPECIALS, Encoder, load, pieces
-from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
+from tasks.tokens.vocabulary.settings import TokenizerSettings
+from tasks.tokens.vocabulary.stage import train_tokenizer
 
 MakeText = Callable[[list[str]], Artifact]
 KINDS = ("bpe", "wordpiece", "unigram")

@@ -17,14 +17,14 @@ from pydantic.fields import FieldInfo
 from cluster.placement import Placement
 from cluster.settings import Settings
 from cluster.stage import build
-from model.tensor import Team
+from model.tensor_parallel import Team
 from model.transformer import Stack
 from tasks.training import engine, pretraining
-from tasks.training.division import Division
 from tasks.training.job import TrainJob
-from tasks.training.pretrain import pretrain
 from tasks.training.schedule import factor
 from tasks.training.settings import ModelSettings, PretrainSettings
+from tasks.training.stage import pretrain
+from tasks.training.tensor_parallel import ParallelLayout
 from tests.training.test_objectives import Made
 
 BASE: dict[str, Any] = {
@@ -72,7 +72,13 @@ ELSEWHERE = {
     "pretrain.packing": "stage `packing`, whose index is the order of samples",
     "pretrain.mixture": "argument `mixture` of the stage: tests/flows/test_mixed_pretraining.py",
 }
-OF_THE_ENGINE = ("zero_stage", "offload", "recompute", "compile", "micro_batch_tokens")
+OF_THE_ENGINE = (
+    "zero_stage",
+    "offload",
+    "activation_checkpointing",
+    "compile",
+    "micro_batch_tokens",
+)
 OF_THE_ENGINE += ("checkpoint_seconds",)
 
 
@@ -167,7 +173,7 @@ class Rig:
         job = self.jobs[-1]
         program, share = job.build(), job.share(1, job.batch_samples)
         with pytest.raises(Begun):
-            engine.start_engine(job, program, placement, Division(Team(), 0, 1), share)
+            engine.start_engine(job, program, placement, ParallelLayout(Team(), 0, 1), share)
         begun, module = self.engines[-1], program.module
         stack = next(m for m in module.modules() if isinstance(m, Stack))
         compiled = [m for m in stack.modules() if m._compiled_call_impl is not None]
@@ -179,7 +185,7 @@ class Rig:
             "config": begun["config"],
             "network": module.network.config,
             "objective": (type(module).__name__, getattr(module, "z_loss", None)),
-            "arranged": (stack.recompute, len(compiled)),
+            "arranged": (stack.activation_checkpointing, len(compiled)),
             "optimizer": type(optimizer).__name__,
             "groups": [{**g, "params": len(g["params"])} for g in optimizer.param_groups],
             "rates": [factor(step, job.steps, job.optimizer) for step in range(1, job.steps + 1)],

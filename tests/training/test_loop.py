@@ -330,10 +330,10 @@ def test_nothing_is_left_of_checkpoints_older_than_two(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("placement", "exact"),
     [
-        ({"recompute": True}, True),
+        ({"activation_checkpointing": True}, True),
         ({"compile": True}, False),
         ({"zero_stage": 2, "offload": "optimizer"}, False),
-        ({"zero_stage": 3, "offload": "all", "recompute": True}, False),
+        ({"zero_stage": 3, "offload": "all", "activation_checkpointing": True}, False),
     ],
 )
 def test_less_memory_and_compiled_layers_change_no_loss(

@@ -35,7 +35,7 @@ def test_bytes_of_a_parameter(stage: int, workers: int, each: int) -> None:
 
 def test_workers_that_have_a_network_together_hold_parts_of_it() -> None:
     whole = device_bytes(CONFIG, SETTINGS, Placement())
-    part = device_bytes(CONFIG, SETTINGS, Placement(workers=2, tensor_workers=2))
+    part = device_bytes(CONFIG, SETTINGS, Placement(workers=2, tensor_parallel=2))
     kept = 8192 * 2 * CONFIG.width  # embedding and head
     blocks = trained_parameter_count(CONFIG) - kept
     assert part.weights == pytest.approx(4 * (kept + blocks / 2), rel=1e-3)
@@ -48,7 +48,7 @@ def test_an_optimizer_without_state_and_recomputed_layers_hold_less() -> None:
     plain = device_bytes(CONFIG, SETTINGS, Placement())
     less = SETTINGS.model_copy(update={"optimizer": OptimizerSettings(name="sgd")})
     assert device_bytes(CONFIG, less, Placement()).optimizer == 0
-    again = device_bytes(CONFIG, SETTINGS, Placement(recompute=True))
+    again = device_bytes(CONFIG, SETTINGS, Placement(activation_checkpointing=True))
     assert again.activations < plain.activations / 4
     assert again.weights == plain.weights
 

@@ -18,12 +18,14 @@ from model.objectives.catalog import OBJECTIVES, special_tokens
 from model.objectives.lengths import target_length, window
 from model.objectives.rows import IGNORED
 from tasks.data.text import TextWriter
-from tasks.scoring.evaluate import HeldoutSettings, evaluate
+from tasks.evaluation.heldout.settings import HeldoutSettings
+from tasks.evaluation.heldout.stage import evaluate
 from tasks.tokens.encoder import load, special_token
-from tasks.tokens.shards import ShardSettings, shards
-from tasks.tokens.stream import TokenStream
-from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
-from tasks.training.pretrain import pretrain
+from tasks.tokens.shards.settings import ShardSettings
+from tasks.tokens.shards.stage import shards
+from tasks.tokens.shards.stream import TokenStream
+from tasks.tokens.vocabulary.settings import TokenizerSettings
+from tasks.tokens.vocabulary.stage import train_tokenizer
 from tasks.training.samples import Samples, samples_of, vocabulary_of
 from tasks.training.settings import (
     ModelSettings,
@@ -32,6 +34,7 @@ from tasks.training.settings import (
     PretrainSettings,
     check_objective,
 )
+from tasks.training.stage import pretrain
 
 CONTEXT = 32
 KINDS = ("class", "separator", "mask", *(f"sentinel_{i}" for i in range(8)))

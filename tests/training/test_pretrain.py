@@ -20,15 +20,18 @@ from model import hub
 from model.flops import flops_per_token
 from model.objectives.modules import CausalLM
 from tasks.data.text import TextWriter
-from tasks.scaling.compare import compare
-from tasks.scoring.evaluate import HeldoutSettings, evaluate
+from tasks.evaluation.heldout.settings import HeldoutSettings
+from tasks.evaluation.heldout.stage import evaluate
+from tasks.scaling.variants.stage import compare
 from tasks.tokens.encoder import load
 from tasks.tokens.loader import Loader
-from tasks.tokens.shards import ShardSettings, shards
-from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
+from tasks.tokens.shards.settings import ShardSettings
+from tasks.tokens.shards.stage import shards
+from tasks.tokens.vocabulary.settings import TokenizerSettings
+from tasks.tokens.vocabulary.stage import train_tokenizer
 from tasks.training.job import Diverged
-from tasks.training.pretrain import pretrain
 from tasks.training.settings import ModelSettings, OptimizerSettings, PretrainSettings
+from tasks.training.stage import pretrain
 
 SETTINGS = PretrainSettings(
     context=16, tokens=2_000, batch_tokens=128, optimizer=OptimizerSettings(learning_rate=1e-2)

@@ -6,10 +6,10 @@ from cluster.deepspeed_config import deepspeed_config
 from cluster.errors import BadInput
 from cluster.placement import Placement
 from tasks.tokens.steps import Steps
-from tasks.training.division import check_division
+from tasks.training.context_parallel import check_context_parallel
 from tasks.training.loss_scale import FIRST, LEAST, WINDOW, LossScale
 from tasks.training.settings import ModelSettings, PretrainSettings
-from tasks.training.sharing import check_sharing
+from tasks.training.tensor_parallel import check_tensor_parallel
 
 
 def pretrain(**settings: object) -> PretrainSettings:
@@ -57,8 +57,8 @@ def test_rows_that_cannot_be_shared_are_refused(
     settings = pretrain(**training)
     config = ModelSettings.model_validate(model).config(300, settings.context)
     with pytest.raises(BadInput, match=told):
-        check_sharing(config, settings, 4)
-    check_sharing(config, settings, 1)
+        check_context_parallel(config, settings, 4)
+    check_context_parallel(config, settings, 1)
 
 
 @pytest.mark.parametrize(
@@ -81,16 +81,16 @@ def test_networks_that_cannot_be_divided_are_refused(
 ) -> None:
     settings = pretrain(**training)
     config = ModelSettings.model_validate(model).config(300, settings.context)
-    with pytest.raises(BadInput, match=f"placement.tensor_workers is 4, and .*{told}"):
-        check_division(config, settings, 4)
-    check_division(config, settings, 1)
+    with pytest.raises(BadInput, match=f"placement.tensor_parallel is 4, and .*{told}"):
+        check_tensor_parallel(config, settings, 4)
+    check_tensor_parallel(config, settings, 1)
 
 
 @pytest.mark.parametrize(
     ("placement", "told"),
     [
         ({"zero_stage": 3}, "zero_stage is 3: it must be 0, 1 or 2; or set"),
-        ({"sequence_workers": 2}, "sequence_workers is 2"),
+        ({"context_parallel": 2}, "context_parallel is 2"),
         ({"least_workers": 2}, "least_workers is 2"),
         ({"compile": True}, "compile is True"),
     ],
@@ -98,15 +98,15 @@ def test_networks_that_cannot_be_divided_are_refused(
 def test_what_does_not_go_with_divided_networks_is_refused(
     placement: dict[str, object], told: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"tensor_workers is 2, and {told}"):
-        Placement.model_validate({"workers": 4, "tensor_workers": 2} | placement)
+    with pytest.raises(ValueError, match=f"tensor_parallel is 2, and {told}"):
+        Placement.model_validate({"workers": 4, "tensor_parallel": 2} | placement)
 
 
 def test_workers_that_do_not_fit_together_are_refused() -> None:
-    with pytest.raises(ValueError, match="tensor_workers is 2, which does not divide the 3"):
-        Placement(workers=3, tensor_workers=2)
-    with pytest.raises(ValueError, match="sequence_workers is 2, which does not divide the 3"):
-        Placement(workers=3, sequence_workers=2)
+    with pytest.raises(ValueError, match="tensor_parallel is 2, which does not divide the 3"):
+        Placement(workers=3, tensor_parallel=2)
+    with pytest.raises(ValueError, match="context_parallel is 2, which does not divide the 3"):
+        Placement(workers=3, context_parallel=2)
     with pytest.raises(ValueError, match="least_workers is 3, workers only 2"):
         Placement(workers=2, least_workers=3)
 

@@ -70,7 +70,7 @@ def test_two_workers_that_have_a_network_together_train_it_as_one(
 ) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
     launch(divided_job(alone), Placement())
-    launch(divided_job(together), Placement(workers=2, tensor_workers=2, zero_stage=1))
+    launch(divided_job(together), Placement(workers=2, tensor_parallel=2, zero_stage=1))
     assert losses(together) == pytest.approx(losses(alone), rel=1e-5)
 
 

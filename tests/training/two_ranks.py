@@ -29,10 +29,10 @@ def main(folder: Path, rank: int) -> None:
     for stage in range(4):
         train(network_job(folder / f"zero-{stage}"), Placement(workers=2, zero_stage=stage))
     for stage in (0, 3):
-        together = Placement(workers=2, sequence_workers=2, zero_stage=stage)
+        together = Placement(workers=2, context_parallel=2, zero_stage=stage)
         train(shared_job(folder / f"shared-{stage}"), together)
     for stage in range(3):
-        team = Placement(workers=2, tensor_workers=2, zero_stage=stage)
+        team = Placement(workers=2, tensor_parallel=2, zero_stage=stage)
         train(divided_job(folder / f"divided-{stage}"), team)
     train(uneven_job(folder / "uneven"), Placement(workers=2, zero_stage=1))
     stop_and_go_on(folder, rank)
@@ -40,7 +40,7 @@ def main(folder: Path, rank: int) -> None:
     for name, harm in (("nan", poison), ("flip", flip), ("torn", tear), ("lost", lose)):
         job = toy.job(folder / name, build=partial(harm, rank), checkpoint_seconds=1e-6)
         (folder / f"{name}-{rank}.txt").write_text(error_of(job, Placement(workers=2)))
-    team = Placement(workers=2, tensor_workers=2)
+    team = Placement(workers=2, tensor_parallel=2)
     job = toy.job(folder / "parted", build=partial(part, rank), checkpoint_seconds=1e-6)
     (folder / f"parted-{rank}.txt").write_text(error_of(job, team))
     dist.destroy_process_group()
@@ -69,7 +69,7 @@ def stop_and_go_on(folder: Path, rank: int) -> None:
     """A network that both have together, with dropout; then again from a checkpoint on the way."""
     for stage in (0, 2):
         through, stopped = (folder / f"{name}-{stage}" for name in ("through", "stopped"))
-        team = Placement(workers=2, tensor_workers=2, zero_stage=stage)
+        team = Placement(workers=2, tensor_parallel=2, zero_stage=stage)
         train(dropping_job(through), team)
         if rank == 0:
             shutil.copytree(through, stopped)
@@ -80,7 +80,7 @@ def stop_and_go_on(folder: Path, rank: int) -> None:
 
 def regroup(folder: Path) -> None:
     """Trainings that stop in the middle, of which two go on with other teams."""
-    data, team = Placement(workers=2, zero_stage=1), Placement(workers=2, tensor_workers=2)
+    data, team = Placement(workers=2, zero_stage=1), Placement(workers=2, tensor_parallel=2)
     for name, before in (("apart", team), ("joined", data), ("left", team)):
         told = error_of(divided_job(folder / name, break_at=20), before)
         assert told == "RuntimeError: broken", told

@@ -6,7 +6,8 @@ from cluster.artifact import Artifact
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from tasks.tokens.encoder import Encoder, load
-from tasks.tokens.tokenizer import TokenizerSettings, train_tokenizer
+from tasks.tokens.vocabulary.settings import TokenizerSettings
+from tasks.tokens.vocabulary.stage import train_tokenizer
 from tests.tokens.conftest import PROSE, write_text
 
 CONTEXT = 64

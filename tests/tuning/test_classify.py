@@ -16,13 +16,13 @@ from cluster.store import Store
 from model.config import from_depth
 from model.encoder_decoder import EncoderDecoder
 from model.flops import flops_per_token
-from tasks.generation import load_model
+from tasks.inference.generation import load_model
 from tasks.tokens.encoder import Encoder
 from tasks.training.settings import OptimizerSettings
-from tasks.tuning.classifier import batch_of, class_token, encode, readable
-from tasks.tuning.classify import classify
+from tasks.tuning.classify.engine import batch_of, class_token, encode, readable
+from tasks.tuning.classify.settings import ClassifySettings
+from tasks.tuning.classify.stage import classify
 from tasks.tuning.rows import Snippet
-from tasks.tuning.settings import ClassifySettings
 from tasks.tuning.sources import labelled_rows
 
 WORDS = {"sea": ["boat", "wave", "fish", "salt"], "sky": ["bird", "cloud", "star", "wind"]}

@@ -9,7 +9,7 @@ import pytest
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from model.generation.reader import Reader
-from tasks.generation import GenerationSettings, generate_text, load_model, most_typical
+from tasks.inference.generation import GenerationSettings, generate_text, load_model, most_typical
 from tasks.tokens.encoder import Encoder
 
 

@@ -10,13 +10,13 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.stage import build
 from cluster.store import Store
-from tasks.generation import GenerationSettings, generate_text, load_model
+from tasks.inference.generation import GenerationSettings, generate_text, load_model
 from tasks.tokens.encoder import Encoder
 from tasks.training.settings import OptimizerSettings
-from tasks.tuning.instruct import instruct
-from tasks.tuning.instructor import Supervised, check_supervised, show_example, supervise
+from tasks.tuning.instruct.engine import Supervised, check_supervised, show_example, supervise
+from tasks.tuning.instruct.settings import InstructSettings
+from tasks.tuning.instruct.stage import instruct
 from tasks.tuning.rows import Pair
-from tasks.tuning.settings import InstructSettings
 
 COLOURS = ["red", "green", "blue", "black", "white"]
 ROWS = [

@@ -2,7 +2,13 @@
 
 import pytest
 
-from tasks.tuning.metrics import accuracy, confusion, macro_f1, majority_accuracy, wilson_interval
+from tasks.tuning.classify.metrics import (
+    accuracy,
+    confusion,
+    macro_f1,
+    majority_accuracy,
+    wilson_interval,
+)
 
 GOLD = [0, 0, 0, 1, 1, 2]
 PREDICTED = [0, 0, 1, 1, 0, 0]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.tuning.packing import pack, rows_of, sample_numbers
+from tasks.tuning.supervised import pack, rows_of, sample_numbers
 
 
 def test_two_examples_share_a_row_and_a_third_starts_the_next() -> None:

@@ -1,8 +1,8 @@
 """Candidates: documents with the same hash, or the same key in a band, and what these connect.
 
-Candidates that are connected are verified together. Components are packed into parcels of about
-`PARCEL_BYTES` of text; a larger component is a parcel of its own. Memory: 29 bytes per document,
-and one column of the sketches at a time.
+Candidates that are connected are verified together. Components are packed into partitions of about
+`PARCEL_BYTES` of text; a larger component is a partition of its own. Memory: 29 bytes per document,
+and one column of the signatures at a time.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tasks.data.deduplication.links import find, union
+from tasks.data.deduplication.pairs import find, union
 from tasks.data.deduplication.phases import load
 from tasks.data.deduplication.sets import packed
-from tasks.data.deduplication.sketches import concatenated, key_columns
+from tasks.data.deduplication.signatures import concatenated, key_columns
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Offsets
 from tasks.data.kernels.words import Hashes
@@ -26,32 +26,32 @@ NONE = -1
 
 @dataclass(frozen=True)
 class Candidates:
-    """By document: its parcel (or NONE), and whether another one has the same hash."""
+    """By document: its partition (or NONE), and whether another one has the same hash."""
 
-    parcels: npt.NDArray[np.int32]
+    partitions: npt.NDArray[np.int32]
     twins: npt.NDArray[np.bool_]
 
     @property
     def count(self) -> int:
-        """How many parcels there are."""
-        return int(self.parcels.max(initial=NONE)) + 1
+        """How many partitions there are."""
+        return int(self.partitions.max(initial=NONE)) + 1
 
 
-def find_candidates(sketches: Sequence[Path], fixed: int, exact: bool, fuzzy: bool) -> Candidates:
-    """Pack what may be duplicates into parcels.
+def find_candidates(signatures: Sequence[Path], fixed: int, exact: bool, fuzzy: bool) -> Candidates:
+    """Pack what may be duplicates into partitions.
 
     The first `fixed` documents are not to be removed: among themselves they are no candidates.
     """
-    sizes = concatenated(sketches, "bytes").astype(np.int64)
+    sizes = concatenated(signatures, "bytes").astype(np.int64)
     parents = np.arange(len(sizes))
     twins = np.zeros(len(sizes), np.bool_)
     if exact:
-        join(concatenated(sketches, "exact"), np.arange(len(sizes)), parents, twins)
+        join(concatenated(signatures, "exact"), np.arange(len(sizes)), parents, twins)
     if fuzzy:
-        worded = np.flatnonzero(concatenated(sketches, "shingles"))
+        worded = np.flatnonzero(concatenated(signatures, "shingles"))
         unused = np.zeros(len(sizes), np.bool_)
-        for column in key_columns(load(sketches[0]).schema):
-            join(concatenated(sketches, column)[worded], worded, parents, unused)
+        for column in key_columns(load(signatures[0]).schema):
+            join(concatenated(signatures, column)[worded], worded, parents, unused)
     return Candidates(_pack(parents, sizes, fixed), twins)
 
 

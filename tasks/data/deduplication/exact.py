@@ -1,4 +1,4 @@
-"""Exact duplicates of a parcel: which documents have equal normalised texts.
+"""Exact duplicates of a partition: which documents have equal normalised texts.
 
 Hashes say what to compare; the texts decide. Documents whose hash nobody shares are not looked at.
 """
@@ -6,23 +6,23 @@ Hashes say what to compare; the texts decide. Documents whose hash nobody shares
 import numpy as np
 import pyarrow as pa
 
-from tasks.data.deduplication.parcels import PIECE_BYTES, Parcel
+from tasks.data.deduplication.partitions import PIECE_BYTES, Partition
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes, Offsets, text_buffer
 from tasks.data.kernels.words import Hashes
 
 
-def first_equals(parcel: Parcel, twin_bytes: int, size: int) -> Offsets:
-    """For each of the parcel's documents the place of the first with an equal text (or its own).
+def first_equals(partition: Partition, twin_bytes: int, size: int) -> Offsets:
+    """For each of the partition's documents the place of the first with an equal text (or its own).
 
-    Several passes over the parcel, by hash, when the texts to compare are more than a piece.
+    Several passes over the partition, by hash, when the texts to compare are more than a piece.
     """
     firsts = np.arange(size)
     passes = twin_bytes // PIECE_BYTES + 1 if twin_bytes else 0
     for turn in range(passes):
         known = KNOWN.empty_table()
         place = 0
-        for piece in parcel.pieces(["twin", "exact", "text"]):
+        for piece in partition.pieces(["twin", "exact", "text"]):
             hashes = piece["exact"].to_numpy()
             chosen = piece["twin"].to_numpy() & (hashes % np.uint64(passes) == turn)
             places = place + np.flatnonzero(chosen)

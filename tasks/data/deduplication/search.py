@@ -1,9 +1,9 @@
 """The search for duplicates over all blocks, as phases whose results are kept when killed.
 
-1. sketches   per block: hashes, signatures, band keys
-2. (here)     equal hashes and band keys connect documents to components, packed into parcels
-3. packed     per block: the candidates, sorted by parcel
-4. verdicts   per parcel: who goes, by comparing texts and shingle sets
+1. signatures   per block: hashes, signatures, band keys
+2. (here)     equal hashes and band keys connect documents to components, packed into partitions
+3. packed     per block: the candidates, sorted by partition
+4. verdicts   per partition: who goes, by comparing texts and shingle sets
 """
 
 import json
@@ -19,10 +19,10 @@ import pyarrow as pa
 from cluster.store import Draft
 from tasks.data.blocks import SMALL_BYTES
 from tasks.data.deduplication.candidates import find_candidates
-from tasks.data.deduplication.parcels import Parcel, Selection, pack_block
+from tasks.data.deduplication.decisions import FACTS, VERDICTS, Facts, Rule, judge
+from tasks.data.deduplication.partitions import Partition, Selection, pack_block
 from tasks.data.deduplication.phases import load, phase
-from tasks.data.deduplication.sketches import Block, sketch_block
-from tasks.data.deduplication.verdicts import FACTS, VERDICTS, Facts, Rule, judge
+from tasks.data.deduplication.signatures import Block, sign_block
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Found:
     numbers: npt.NDArray[np.int64]
     keepers: npt.NDArray[np.int64]
     near: npt.NDArray[np.bool_]
-    sketches: list[Path]
+    signatures: list[Path]
     facts: Facts
 
     def within(self, block: Block) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -44,18 +44,20 @@ class Found:
 def find_duplicates(draft: Draft, blocks: Sequence[Block], rule: Rule) -> Found:
     """The duplicates in these blocks, of which fixed ones come first."""
     at_once = workers(draft, blocks)
-    sketches = phase(draft, "sketches", partial(sketch_block, rule.sketched), blocks, at_once)
+    signatures = phase(
+        draft, "signatures", partial(sign_block, rule.signature_family), blocks, at_once
+    )
     fixed = sum(block.rows for block in blocks if block.fixed)
-    candidates = find_candidates(sketches, fixed, rule.exact, rule.threshold is not None)
+    candidates = find_candidates(signatures, fixed, rule.exact, rule.threshold is not None)
     selections = [
-        Selection(block, path, candidates.parcels[rows], candidates.twins[rows])
-        for block, path in zip(blocks, sketches, strict=True)
+        Selection(block, path, candidates.partitions[rows], candidates.twins[rows])
+        for block, path in zip(blocks, signatures, strict=True)
         for rows in [slice(block.start, block.start + block.rows)]
     ]
     packed = phase(draft, "packed", pack_block, selections, at_once)
-    parcels = [Parcel(number, tuple(packed)) for number in range(candidates.count)]
-    verdicts = phase(draft, "verdicts", partial(judge, rule), parcels, at_once)
-    return _gathered(sketches, [load(path) for path in verdicts])
+    partitions = [Partition(number, tuple(packed)) for number in range(candidates.count)]
+    verdicts = phase(draft, "verdicts", partial(judge, rule), partitions, at_once)
+    return _gathered(signatures, [load(path) for path in verdicts])
 
 
 def workers(draft: Draft, blocks: Sequence[Block]) -> int | None:
@@ -64,11 +66,11 @@ def workers(draft: Draft, blocks: Sequence[Block]) -> int | None:
     return 1 if small else draft.placement.data_workers
 
 
-def _gathered(sketches: list[Path], verdicts: list[pa.Table]) -> Found:
+def _gathered(signatures: list[Path], verdicts: list[pa.Table]) -> Found:
     facts = Facts()
     for table in verdicts:
         facts.add(Facts(**json.loads(table.schema.metadata[FACTS])))
     bare = [table.replace_schema_metadata() for table in verdicts]
     whole = pa.concat_tables([VERDICTS.empty_table(), *bare]).sort_by("number")
     numbers, keepers, near = (whole[name].to_numpy() for name in VERDICTS.names)
-    return Found(numbers, keepers, near, sketches, facts)
+    return Found(numbers, keepers, near, signatures, facts)

@@ -12,7 +12,7 @@ from typing import IO
 import numpy as np
 
 from tasks.data.blocks import full_disk_named
-from tasks.data.deduplication.links import Links
+from tasks.data.deduplication.pairs import NearPairs
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Offsets
 from tasks.data.kernels.words import Hashes
@@ -74,14 +74,14 @@ def buckets_of(keys: Hashes, documents: Offsets) -> Buckets:
     return members, np.concatenate([[0], np.cumsum(sizes[sizes > 1])])
 
 
-def compare(links: Links, sets: ShingleSets, buckets: Buckets, threshold: float) -> None:
+def compare(near_pairs: NearPairs, sets: ShingleSets, buckets: Buckets, threshold: float) -> None:
     """Link what is alike within the buckets, with at most `SETS_BYTES` of sets in memory."""
     for portion in _portions(buckets, sets.lengths):
-        members, starts = _unsettled(portion, links.roots)
+        members, starts = _unsettled(portion, near_pairs.roots)
         if len(members):
             documents = np.unique(members)
             places = np.searchsorted(documents, members)
-            links.check(documents, sets.take(documents), (places, starts), threshold)
+            near_pairs.check(documents, sets.take(documents), (places, starts), threshold)
 
 
 def _unsettled(buckets: Buckets, roots: Offsets) -> Buckets:
@@ -129,12 +129,12 @@ def _runs(numbers: Offsets) -> Sequence[tuple[int, int]]:
 def packed(weights: Offsets, most: int) -> Offsets:
     """A number for each: consecutive ones that weigh at most so much together have the same."""
     out = np.zeros(len(weights), np.int64)
-    parcel, filled = 0, 0
+    partition, filled = 0, 0
     for item in range(len(weights)):
         weight = max(1, weights[item])
         if filled and filled + weight > most:
-            parcel, filled = parcel + 1, 0
-        out[item] = parcel
+            partition, filled = partition + 1, 0
+        out[item] = partition
         filled += weight
     return out
 

@@ -21,10 +21,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cluster.store import Draft
-from tasks.data.deduplication.parcels import Parcel, in_chunks
+from tasks.data.deduplication.partitions import Partition, in_chunks
 from tasks.data.deduplication.phases import load, phase
 from tasks.data.deduplication.search import Found, workers
-from tasks.data.deduplication.sketches import Block
+from tasks.data.deduplication.signatures import Block
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes, Offsets, text_array, text_buffer
 from tasks.data.kernels.words import Hashes
@@ -112,8 +112,8 @@ def find_repeats(
     ranges = 1 + sum(block.size for block in blocks) // RANGE_BYTES
     work = [(b, found.within(b)[0], find) for b, find in zip(blocks, finders, strict=True)]
     mine = phase(draft, name, partial(_hash_block, ranges), work, at_once)
-    parcels = [Parcel(number, tuple(mine)) for number in range(ranges)]
-    repeated = tuple(phase(draft, f"{name}-repeated", _repeated, parcels, at_once))
+    partitions = [Partition(number, tuple(mine)) for number in range(ranges)]
+    repeated = tuple(phase(draft, f"{name}-repeated", _repeated, partitions, at_once))
     return [Repeats(find, path, repeated) for find, path in zip(finders, mine, strict=True)]
 
 
@@ -149,13 +149,13 @@ def _hash_block(ranges: int, work: tuple[Block, Offsets, Finder]) -> pa.Table:
     low, high, places = (np.concatenate(column) for column in zip(*parts, strict=True))
     table = _distinct(low, high, places, np.zeros(len(low), np.bool_))
     # The upper half of a hash, scaled to the number of ranges.
-    parcels = (table["low"].to_numpy() >> np.uint64(32)) * np.uint64(ranges) >> np.uint64(32)
-    return in_chunks(table, parcels)
+    partitions = (table["low"].to_numpy() >> np.uint64(32)) * np.uint64(ranges) >> np.uint64(32)
+    return in_chunks(table, partitions)
 
 
-def _repeated(parcel: Parcel) -> pa.Table:
+def _repeated(partition: Partition) -> pa.Table:
     """The spans of a range that are in more than one place."""
-    table = pa.concat_tables([SPANS.empty_table(), *parcel.pieces(SPANS.names)])
+    table = pa.concat_tables([SPANS.empty_table(), *partition.pieces(SPANS.names)])
     whole = _distinct(*(table[name].to_numpy() for name in SPANS.names))
     return whole.filter(whole["again"]).combine_chunks()
 

@@ -23,11 +23,11 @@ from tasks.data.filtering.settings import (
     PerplexitySettings,
     QualitySettings,
 )
-from tasks.data.reading.sources import SourceSettings
+from tasks.data.reading.settings import SourceSettings
 from tasks.data.reading.whole import read_source
 
 if TYPE_CHECKING:
-    from tasks.data.filters import FilterSettings
+    from tasks.data.filtering.settings import FilterSettings
 
 Reasons = list[str | None]
 MIN_LABELLED = 20

@@ -1,10 +1,12 @@
-"""Settings of the filters that learn from files or models, beside the rules' limits."""
+"""Settings of stage `filter`: a preset of rules, changes to it, and filters that learn."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
-from cluster.settings import Content, Settings
+from cluster.settings import NONE, Content, Contents, Gate, Limit, Settings, nearest
+from tasks.data.filtering import custom
+from tasks.data.filtering.rules import LINE_RULES, PRESETS, RULES
 from tasks.data.reading.hashes import SOURCE, source_hash
 
 
@@ -49,3 +51,63 @@ class BadWordSettings(Settings):
         min_length=1, description="files of one word or phrase a line"
     )
     max_count: int = Field(0, ge=0, description="occurrences that are still kept")
+
+
+FUNCTIONS = Content(custom.identity, each=True)
+
+
+class FilterSettings(Settings):
+    """A preset of rules, changes to it, and further filters."""
+
+    preset: Literal["basic", "code", "web"] = Field(
+        "basic", description="rules to begin with; web has those of Gopher, C4 and FineWeb"
+    )
+    limits: dict[str, float | None] = Field(
+        {}, description="limits by rule: changes one of the preset, adds a rule, null drops one"
+    )
+    bad_words: BadWordSettings | None = None
+    perplexity: PerplexitySettings | None = None
+    quality: QualitySettings | None = None
+    languages: LanguageSettings | None = None
+    custom: Annotated[tuple[str, ...], FUNCTIONS] = Field(
+        (), description="functions of your own, each as my_filters.py:my_function"
+    )
+    custom_seconds: Annotated[float, Limit()] = Field(
+        10, gt=0, description="seconds that a function of your own may take for a document"
+    )
+    max_failed_rate: Annotated[float, Gate()] = Field(
+        0.001,
+        ge=0,
+        le=1,
+        description="largest share of documents that a filter may fail on; "
+        "a single such document never fails the run",
+    )
+
+    @field_validator("limits")
+    @classmethod
+    def _known(cls, limits: dict[str, float | None]) -> dict[str, float | None]:
+        for name in limits:
+            if name not in RULES and name not in LINE_RULES:
+                raise ValueError(f"unknown rule '{name}': {nearest(name, [*RULES, *LINE_RULES])}")
+        return limits
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_reading(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "max_bad_rate" in values:
+            raise ValueError(
+                f"max_bad_rate is a setting of reading: write read.max_bad_rate, "
+                f"{values['max_bad_rate']}, instead"
+            )
+        return values
+
+    @property
+    def rules(self) -> dict[str, float]:
+        """The limits in force, by rule, in the order they are tried."""
+        merged = PRESETS[self.preset] | self.limits
+        return {name: limit for name, limit in merged.items() if limit is not None}
+
+    def identity(self, found: Contents = NONE) -> dict[str, Any]:
+        """The time that functions of one's own have counts where there are any."""
+        values = super().identity(found)
+        return values if self.custom else {k: v for k, v in values.items() if k != "custom_seconds"}

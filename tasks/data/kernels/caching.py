@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, _CacheLocator
 
-from tasks.data.kernels import cache_folder
+from tasks.data.kernels.folder import cache_folder
 
 
 class KernelCache(NullCache):
@@ -80,7 +80,8 @@ def source_hash(function: Callable[..., Any]) -> str:
         if (one := waiting.pop()) in seen:
             continue
         seen.add(one)
-        digest.update(repr((one.__name__, one.__defaults__)).encode())
+        # The machine code imports its module by name.
+        digest.update(repr((one.__module__, one.__name__, one.__defaults__)).encode())
         for code in _codes(one.__code__):
             plain = [c for c in code.co_consts if not isinstance(c, CodeType) and c != one.__doc__]
             digest.update(code.co_code + repr((plain, code.co_names, code.co_varnames)).encode())

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tasks.data.kernels import cache_folder, kernel
+from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes
+from tasks.data.kernels.folder import cache_folder
 
 CODE_POINTS = 0x110000
 ALPHA, DIGIT, SPACE, UPPER, LOWER, PRINTABLE, WORD, WIDE = (1 << k for k in range(8))

@@ -1,6 +1,6 @@
 """Find and replace personal data in batches of Arrow text, without a copy of what stays as it is.
 
-The native pass (sieve/) marks places; a small window around each is decoded, read in its plain
+The native pass (prefilter/) marks places; a small window around each is decoded, read in its plain
 spelling, and shown to the exact finders of the kind. What they find is what `pii.find` finds in the
 whole text.
 """
@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from tasks.data.kernels.buffers import Bytes, text_array, text_buffer
 from tasks.data.privacy.credentials import PEM_CHARS
-from tasks.data.privacy.disguise import fold
+from tasks.data.privacy.obfuscation import fold
 from tasks.data.privacy.phones import phones
 from tasks.data.privacy.pii import FINDERS, Finder
-from tasks.data.privacy.sieve.marks import SIEVES
-from tasks.data.privacy.sieve.scan import scan
+from tasks.data.privacy.prefilter.marks import SIEVES
+from tasks.data.privacy.prefilter.scan import scan
 from tasks.data.privacy.spans import Span, settle
 
 # No finder looks further than this from a mark; in other spellings a character takes more bytes.
@@ -32,15 +32,15 @@ def find_all(texts: pa.Array, kinds: Iterable[str], regions: Sequence[str] = ())
     """The instances in each text that has any, as spans of UTF-8 bytes, settled."""
     data, offsets = text_buffer(texts)
     finders = _finders(kinds, tuple(regions))
-    wanted = sum(1 << sieve for sieve in finders)
+    wanted = sum(1 << prefilter for prefilter in finders)
     marks = scan(data, offsets, wanted)
     found: Found = {}
     for text, group in groupby(marks.tolist(), itemgetter(0)):
         begin, end = int(offsets[text]), int(offsets[text + 1])
         spans = {
-            Span(first - begin, last - begin, finders[sieve][0])
-            for _, lo, hi, sieve in group
-            for first, last in _look(data, begin, end, lo, hi, finders[sieve][1], sieve)
+            Span(first - begin, last - begin, finders[prefilter][0])
+            for _, lo, hi, prefilter in group
+            for first, last in _look(data, begin, end, lo, hi, finders[prefilter][1], prefilter)
         }
         if spans:
             found[text] = settle(spans)
@@ -69,21 +69,21 @@ def char_spans(text: str, spans: Iterable[Span]) -> list[Span]:
 
 
 def _finders(kinds: Iterable[str], regions: tuple[str, ...]) -> dict[int, tuple[str, Finder]]:
-    """Kind and finder by the number of their sieve."""
+    """Kind and finder by the number of their prefilter."""
     finders: dict[int, tuple[str, Finder]] = {}
     for kind in kinds:
-        for finder, sieve in zip(FINDERS.get(kind, ()), (kind, "private_key"), strict=False):
+        for finder, prefilter in zip(FINDERS.get(kind, ()), (kind, "private_key"), strict=False):
             if finder is phones and regions:
                 finder = partial(phones, regions=regions)
-            finders[SIEVES.index(sieve)] = kind, finder
+            finders[SIEVES.index(prefilter)] = kind, finder
     return finders
 
 
 def _look(
-    data: Bytes, begin: int, end: int, lo: int, hi: int, finder: Finder, sieve: int
+    data: Bytes, begin: int, end: int, lo: int, hi: int, finder: Finder, prefilter: int
 ) -> list[tuple[int, int]]:
     """What a finder finds at bytes `lo` to `hi` of a text at `begin` to `end`, as bytes."""
-    ahead = PEM_CHARS if SIEVES[sieve] == "private_key" else 0
+    ahead = PEM_CHARS if SIEVES[prefilter] == "private_key" else 0
     first, last = max(begin, lo - MARGIN), min(end, hi + MARGIN + ahead)
     raw = data[first:last].tobytes()
     if raw.isascii() and b"&" not in raw:

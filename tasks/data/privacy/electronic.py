@@ -81,7 +81,7 @@ def _spelled_address(text: str, start: int, end: int) -> tuple[int, int] | None:
     labels = re.split(r"\W+", domain.group().lower())
     if labels[-1] not in COMMON_ENDINGS or labels[0] in NOT_A_DOMAIN:
         return None
-    # Where one of the two is plain, the other tells that this is an address in disguise.
+    # Where one of the two is plain, the other tells that this is an address in obfuscation.
     plain = sign and not (apart or opening), SPELLED_DOT.search(domain.group()) is None
     if all(plain) or (not sign and not opening and plain[1]):
         return None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 
-from tasks.data.privacy.disguise import fold
+from tasks.data.privacy.obfuscation import fold
 from tasks.data.privacy.spans import RUN, digits_of, is_alone
 
 _REGIONS = (

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tasks.data.privacy.accounts import cards, ibans
 from tasks.data.privacy.credentials import private_keys, secrets
-from tasks.data.privacy.disguise import fold
 from tasks.data.privacy.electronic import emails, ip_addresses
 from tasks.data.privacy.national import national_ids
+from tasks.data.privacy.obfuscation import fold
 from tasks.data.privacy.phones import phones
 from tasks.data.privacy.spans import Span, settle, substitute
 from tasks.data.privacy.streets import addresses
@@ -32,7 +32,7 @@ DEFAULT_KINDS = ("email", "ip", "phone", "card", "iban", "national_id", "secret"
 
 def find(text: str, kinds: Iterable[str] = DEFAULT_KINDS) -> list[Span]:
     """Every instance in text order, none overlapping; of two that overlap the earlier kind of
-    `spans.KINDS` wins. The disguises of `disguise.py` hide none.
+    `spans.KINDS` wins. The disguises of `obfuscation.py` hide none.
     """
     plain = fold(text)
     return settle(
@@ -44,6 +44,6 @@ def find(text: str, kinds: Iterable[str] = DEFAULT_KINDS) -> list[Span]:
     )
 
 
-def mask(text: str, kinds: Iterable[str] = DEFAULT_KINDS) -> str:
+def mask(text: str) -> str:
     """The text with every instance replaced by its kind: `<EMAIL>`."""
-    return substitute(text, find(text, kinds), lambda kind, value: f"<{kind.upper()}>")
+    return substitute(text, find(text), lambda kind, value: f"<{kind.upper()}>")

@@ -17,14 +17,8 @@ from pathlib import Path
 from cluster.files import write_atomically
 from cluster.home import home
 from cluster.settings import Content, Settings
-from tasks.data.reading.sources import (
-    Source,
-    SourceFile,
-    SourceSettings,
-    in_order,
-    open_regular,
-    resolve,
-)
+from tasks.data.reading.settings import SourceSettings
+from tasks.data.reading.sources import Source, SourceFile, in_order, open_regular, resolve
 
 MEMORY = "source_hashes.json"
 Memory = dict[str, list[str]]

@@ -13,7 +13,6 @@ from typing import Any
 from cluster.errors import BadInput
 from cluster.files import write_atomically
 from tasks.data.reading.formats import data_suffix, without_login
-from tasks.data.reading.remote import Passing
 
 TIMEOUT_S = 60.0
 MAX_REDIRECTS = 5
@@ -26,9 +25,9 @@ def fetch(url: str, local: Path) -> None:
     """Copy a URL to a file, or go on with what an attempt before left of it.
 
     Redirects are followed, as data sets lie on other hosts than their names; such a host is logged,
-    gets no password of the URL, and must keep to https where the URL does. Raises Passing for what
-    another attempt may mend (no connection, status 408, 429 or 5xx, a body cut short), BadInput for
-    any other status and for a web page in place of data.
+    gets no password of the URL, and must keep to https where the URL does. Raises TransientError
+    for what another attempt may mend (no connection, status 408, 429 or 5xx, a body cut short),
+    BadInput for any other status and for a web page in place of data.
     """
     import httpx
 
@@ -56,7 +55,7 @@ def fetch(url: str, local: Path) -> None:
     except httpx.TooManyRedirects as error:
         raise BadInput(f"{shown}: {error}") from error
     except httpx.TransportError as error:
-        raise Passing(f"{type(error).__name__}: {error}") from error
+        raise TransientError(f"{type(error).__name__}: {error}") from error
     partial.replace(local)
     begun.replace(validators)
 
@@ -83,9 +82,9 @@ def _check(url: str, local: Path, partial: Path, response: Any) -> None:
     status, kind = response.status_code, response.headers.get("content-type", "")
     if status == RANGE_ENDED:  # what an attempt before left is not a beginning of this
         _beside(partial).unlink(missing_ok=True)
-        raise Passing("the server refused to send the rest")
+        raise TransientError("the server refused to send the rest")
     if status in (408, 429) or status >= 500:
-        raise Passing(f"status {status}")
+        raise TransientError(f"status {status}")
     if status not in (200, PARTIAL):
         raise BadInput(f"{url} cannot be fetched: status {status} {response.reason_phrase}")
     _check_way(url, [step.url for step in (*response.history, response)])
@@ -106,3 +105,7 @@ def _check_way(url: str, steps: list[Any]) -> None:
             raise BadInput(f"{url} leads to {after.host}, and not by https")
         if step.host != after.host:
             log.warning("%s leads to another host, %s", url, after.host)
+
+
+class TransientError(Exception):
+    """A failure that another attempt may not meet."""

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from cluster.errors import BadInput
-from tasks.data.ledger import Sorter
+from tasks.data.ledger import Splitter
 from tasks.data.reading.archives import members
 from tasks.data.reading.decompress import Entry
 from tasks.data.reading.formats import is_archive
@@ -19,7 +19,8 @@ from tasks.data.reading.licenses import corpus_licenses
 from tasks.data.reading.parts import Part, Stretch, parts
 from tasks.data.reading.records import is_readable, read_entry
 from tasks.data.reading.rows import Record, found_batch
-from tasks.data.reading.sources import Source, SourceFile, SourceSettings, open_regular
+from tasks.data.reading.settings import SourceSettings
+from tasks.data.reading.sources import Source, SourceFile, open_regular
 from tasks.data.text import BLOCK_BYTES, TEXT_SCHEMA
 
 FLUSH_CHARS = 4 << 20
@@ -75,7 +76,7 @@ def _licensed(source: Source) -> Iterator[tuple[SourceFile, str | None]]:
     return ((file, source.settings.license) for file in source.files)
 
 
-def read_block(block: Block, rows: Sorter) -> None:
+def read_block(block: Block, rows: Splitter) -> None:
     """Read the files of a block; what was found goes into the account's notes."""
     intake = Intake(block, rows)
     for file, license in block.files:
@@ -103,7 +104,7 @@ class Intake:
     are.
     """
 
-    def __init__(self, block: Block, rows: Sorter):
+    def __init__(self, block: Block, rows: Splitter):
         self.licenses: Counter[str] = Counter()
         self.bad = 0
         self.renamed = 0

@@ -19,7 +19,7 @@ from tasks.data.reading.rows import (
     parse_json,
     show,
 )
-from tasks.data.reading.sources import SourceSettings
+from tasks.data.reading.settings import SourceSettings
 
 BLOCK_BYTES = 4 << 20
 

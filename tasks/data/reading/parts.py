@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import IO, NamedTuple
 
 from tasks.data.reading.formats import LINES, compression
-from tasks.data.reading.sources import SourceFile, SourceSettings, open_regular
+from tasks.data.reading.settings import SourceSettings
+from tasks.data.reading.sources import SourceFile, open_regular
 
 PART_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20

@@ -15,8 +15,19 @@ from tasks.data.reading import rows
 from tasks.data.reading.decompress import Entry
 from tasks.data.reading.formats import LINES, MEMBERS, PLAIN, ROWS
 from tasks.data.reading.json_lines import json_lines, read_lines
-from tasks.data.reading.rows import BOM, Found, Record, checked, decode, judge, parse_json, show
-from tasks.data.reading.sources import SourceFile, SourceSettings, open_regular
+from tasks.data.reading.rows import (
+    BOM,
+    Found,
+    Record,
+    checked,
+    decode,
+    judge,
+    parse_json,
+    show,
+    whole,
+)
+from tasks.data.reading.settings import SourceSettings
+from tasks.data.reading.sources import SourceFile, open_regular
 
 MAX_JSON_BYTES = 256 << 20
 HEAD_BYTES = 1 << 20
@@ -86,16 +97,6 @@ def _first_keys(chunks: Iterable[bytes]) -> list[str]:
     except (ValueError, RecursionError):
         return []
     return list(row) if isinstance(row, dict) else []
-
-
-def whole(entry: Entry) -> bytes | None:
-    """The content of an entry, None if it is more than 64 MiB."""
-    content = bytearray()
-    for chunk in entry.chunks():
-        content += chunk
-        if len(content) > rows.MAX_ROW_BYTES:
-            return None
-    return bytes(content)
 
 
 def _document(entry: Entry) -> Record:

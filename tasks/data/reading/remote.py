@@ -19,6 +19,7 @@ from cluster.errors import BadInput, MissingExtra
 from cluster.files import write_atomically
 from cluster.home import subfolder
 from tasks.data.reading.formats import ARCHIVES, MEMBERS, without_login
+from tasks.data.reading.http import TransientError, fetch
 
 HUB = "hf://"
 HTTP = ("http://", "https://")
@@ -34,10 +35,6 @@ Result = TypeVar("Result")
 log = logging.getLogger("headrace.read")
 
 
-class Passing(Exception):
-    """A failure that another attempt may not meet."""
-
-
 def download(url: str) -> tuple[str, Path]:
     """The label of a URL, URL pattern or `hf://org/name@revision`, and a local folder of its files.
 
@@ -47,8 +44,6 @@ def download(url: str) -> tuple[str, Path]:
     if url.startswith(HUB):
         return _from_hub(url.removeprefix(HUB))
     if url.startswith(HTTP) and "*" not in url and not url.endswith("/"):
-        from tasks.data.reading.http import fetch
-
         name = PurePosixPath(url.split("?")[0].split("#")[0]).name
         folder = subfolder(f"downloads/url-{_short(url)}")
         repeated(without_login(url), lambda: fetch(url, folder / name))
@@ -64,7 +59,7 @@ def repeated(what: str, attempt: Callable[[], Result]) -> Result:
     for number in range(ATTEMPTS):
         try:
             return attempt()
-        except Passing as error:
+        except TransientError as error:
             if number + 1 == ATTEMPTS:
                 raise BadInput(
                     f"{what} cannot be fetched: {error}; {ATTEMPTS} attempts. Run again later"
@@ -166,15 +161,15 @@ def _fetch(system: Any, remote: str, local: Path, known: str | None) -> str:
         expected, found = system.size(remote), partial.stat().st_size
         system.invalidate_cache()
         if str(system.checksum(remote)) != checksum:
-            raise Passing("it changed while it was fetched")
+            raise TransientError("it changed while it was fetched")
     except FileNotFoundError as error:
         raise BadInput(f"{remote} is no longer there") from error
     except PermissionError as error:
         raise BadInput(f"{remote} may not be read: {error}") from error
     except (OSError, TimeoutError) as error:
-        raise Passing(f"{type(error).__name__}: {error}") from error
+        raise TransientError(f"{type(error).__name__}: {error}") from error
     if expected is not None and found != expected:
-        raise Passing(f"got {found} of {expected} bytes")
+        raise TransientError(f"got {found} of {expected} bytes")
     partial.replace(local)
     return checksum
 

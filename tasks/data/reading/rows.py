@@ -13,7 +13,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from tasks.data.reading.sources import SourceSettings
+from tasks.data.reading.decompress import Entry
+from tasks.data.reading.settings import SourceSettings
 
 MAX_ROW_BYTES = 64 << 20
 SAMPLE_CHARS = 500
@@ -199,3 +200,13 @@ def show(value: Any) -> str:
         return value[:SAMPLE_CHARS].decode(errors="backslashreplace")
     text = value if isinstance(value, str) else _brief.repr(value)
     return text[:SAMPLE_CHARS].encode(errors="backslashreplace").decode()
+
+
+def whole(entry: Entry) -> bytes | None:
+    """The content of an entry, None if it is more than 64 MiB."""
+    content = bytearray()
+    for chunk in entry.chunks():
+        content += chunk
+        if len(content) > MAX_ROW_BYTES:
+            return None
+    return bytes(content)

@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import Field
 
 from cluster.errors import BadInput
-from cluster.settings import Aside, Gate, Settings, nearest
+from cluster.settings import nearest
 from tasks.data.reading.formats import ARCHIVES, MEMBERS, SUPPORTED, compression, data_suffix
+from tasks.data.reading.settings import SourceSettings
 
 PYTHON = "python://"
 PYTHON_CORPORA = ("stdlib", "all")
@@ -26,47 +24,6 @@ SITE_PACKAGES = "site-packages/"
 # Tests, caches and installed packages; `_sysconfigdata*.py` holds paths of the machine.
 NOT_STDLIB = {"test", "tests", "idle_test", "__pycache__", "site-packages", "dist-packages"}
 MACHINE_FILES = "_sysconfigdata"
-
-
-Format = Literal[
-    "txt", "lines", "html", "warc", "wet", "jsonl", "json", "csv", "tsv", "parquet", "arrow"
-]
-
-
-class SourceSettings(Settings):
-    """One source of text: where it is, which fields hold what, and its share of training.
-
-    A field inside another is named with dots, `meta.license`. Its identity is how it is read: what
-    is in it, and its share, count elsewhere.
-    """
-
-    path: Annotated[str, Aside()] = Field(
-        description="file, glob, directory, archive, URL, hf://org/name@revision, python://stdlib"
-    )
-    format: Format | None = Field(
-        None, description="how to read it whatever its suffix; `lines`: a text per line"
-    )
-    quotes: bool = Field(True, description="csv, tsv: whether a field may stand in quotes")
-    text: str = Field("text", description="the field or column that holds the text")
-    id: str | None = Field(None, description="the field that names a row; null names it by place")
-    license: str | None = Field(None, description="SPDX name, carried with every row")
-    license_field: str | None = Field(
-        None, description="the field with a row's own license; `license` where that is empty"
-    )
-    label: str | None = Field(None, description="the field with a row's class, carried along")
-    rows: Annotated[int | None, Gate()] = Field(
-        None, ge=0, description="how many rows it has, good and bad; any other number fails the run"
-    )
-    weight: Annotated[float, Aside()] = Field(1.0, gt=0, description="share of the training tokens")
-    max_epochs: Annotated[float | None, Aside()] = Field(
-        None, gt=0, description="most repetitions in training"
-    )
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The fields it takes, the text first, each once."""
-        named = (self.text, self.id, self.license_field, self.label)
-        return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from cluster.errors import BadInput
 from tasks.data.reading import rows
 from tasks.data.reading.decompress import Entry
 from tasks.data.reading.rows import FOUND, Found, decode, judge
-from tasks.data.reading.sources import SourceSettings
+from tasks.data.reading.settings import SourceSettings
 
 # A Parquet dictionary can blow 500 KB up to 5 GB; nothing in the footer tells.
 MAX_RATIO = 1000

@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks.data.reading import rows
 from tasks.data.reading.decompress import ChunkFile, Entry, damaged
-from tasks.data.reading.rows import BOM, Found, Record, checked, decode, show
+from tasks.data.reading.rows import BOM, Found, Record, checked, decode, show, whole
 
 HTML_TYPES = ("text/html", "application/xhtml+xml")
 DECLARED = re.compile(
@@ -20,8 +20,6 @@ OK = 200
 
 def html_document(entry: Entry) -> Record:
     """The main text of an HTML file."""
-    from tasks.data.reading.records import whole
-
     content = whole(entry)
     return Record(None, reason="too_large") if content is None else _page(None, content, None, None)
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.data.ledger import Account, Sorter
+from tasks.data.ledger import Account, Splitter
 from tasks.data.reading.intake import blocks, read_block
-from tasks.data.reading.sources import SourceSettings, resolve
+from tasks.data.reading.settings import SourceSettings
+from tasks.data.reading.sources import resolve
 
 
 def read_source(settings: SourceSettings) -> tuple[pa.Table, Account]:
@@ -20,7 +21,7 @@ def read_source(settings: SourceSettings) -> tuple[pa.Table, Account]:
     account, tables = Account(), []
     with tempfile.TemporaryDirectory() as folder:
         for number, block in enumerate(blocks(source)):
-            with Sorter(Path(folder), number) as rows:
+            with Splitter(Path(folder), number) as rows:
                 read_block(block, rows)
             account.add(rows.account)
         tables = [pq.read_table(path) for path in sorted(Path(folder).glob("text-*.parquet"))]

@@ -2,10 +2,10 @@
 
 import random
 
-from tasks.data.dedup import DedupSettings
+from tasks.data.deduplication.settings import DedupSettings
 
 SETTINGS = DedupSettings(lines=True, passage_words=20)
-PARCEL_BYTES = 10_000  # many parcels of few documents
+PARCEL_BYTES = 10_000  # many partitions of few documents
 WORDS = [f"word{i}" for i in range(500)]
 
 

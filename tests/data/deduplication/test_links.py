@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.data.deduplication import links as links_module
+from tasks.data.deduplication import pairs as pairs_module
 from tasks.data.deduplication import sets as sets_module
-from tasks.data.deduplication.links import CHECKED, SKIPPED, Links, similarity
+from tasks.data.deduplication.pairs import CHECKED, SKIPPED, NearPairs, similarity
 from tasks.data.deduplication.sets import ShingleSets, buckets_of, compare, packed
 
 
@@ -22,11 +22,11 @@ def linked(groups, buckets, tmp_path, threshold=0.8):
     for number, group in enumerate(groups):
         values = np.array(sorted(group), np.uint64)
         sets.add(np.array([number]), values, np.array([0, len(values)]))
-    links = Links(len(groups))
+    near_pairs = NearPairs(len(groups))
     members = np.array([m for bucket in buckets for m in bucket], np.int64)
     starts = np.cumsum([0, *map(len, buckets)])
-    compare(links, sets, (members, starts), threshold)
-    return links
+    compare(near_pairs, sets, (members, starts), threshold)
+    return near_pairs
 
 
 def components(groups, threshold):
@@ -109,7 +109,7 @@ def test_a_common_template_costs_no_comparison_of_every_pair(tmp_path):
 
 
 def test_pairs_left_out_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(links_module, "MOST_COMPARISONS", 10)
+    monkeypatch.setattr(pairs_module, "MOST_COMPARISONS", 10)
     groups = [set(range(70)) | set(range(1000 * n, 1000 * n + 10)) for n in range(1, 101)]
     found = linked(groups, [range(100)], tmp_path)
     assert 4000 < found.tally[SKIPPED] < 100 * 99 // 2

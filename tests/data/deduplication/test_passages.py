@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.stage import build
-from tasks.data.dedup import DedupSettings, dedup
 from tasks.data.deduplication.passages import Marks, runs
+from tasks.data.deduplication.settings import DedupSettings
 from tasks.data.deduplication.spans import cut
+from tasks.data.deduplication.stage import dedup
 from tasks.data.text import read_table
 from tests.data.deduplication.documents import document
 

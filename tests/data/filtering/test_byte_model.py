@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.data.filtering.byte_model import MAX_ORDER, ByteModel
-from tasks.scoring.witten_bell import byte_probabilities
+from tasks.evaluation.heldout.witten_bell import byte_probabilities
 
 ENGLISH = (
     "the quick brown fox jumps over the lazy dog and the dog does not mind the fox at all. " * 9

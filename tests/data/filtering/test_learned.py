@@ -12,11 +12,11 @@ from tasks.data.filtering.classifier import Classifier, Features, cross_validate
 from tasks.data.filtering.languages import identify, known_languages
 from tasks.data.filtering.settings import (
     BadWordSettings,
+    FilterSettings,
     LanguageSettings,
     PerplexitySettings,
     QualitySettings,
 )
-from tasks.data.filters import FilterSettings
 
 GOOD = "the miller explains how water turns the wheel and why grain must be dry before it is ground"
 BAD = "click here best price buy now free offer limited deal win cash prize subscribe today"

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tasks.data.privacy.batch import char_spans, find_all, replace_all
-from tasks.data.privacy.disguise import fold
+from tasks.data.privacy.obfuscation import fold
 from tasks.data.privacy.pii import DEFAULT_KINDS, FINDERS, find
 from tasks.data.privacy.quality import OWN, read_labelled
 

@@ -9,8 +9,9 @@ from cluster.errors import MissingExtra
 from cluster.stage import build
 from tasks.data.privacy.batch import add_spans
 from tasks.data.privacy.names import identity, recogniser
+from tasks.data.privacy.settings import RedactSettings
 from tasks.data.privacy.spans import Span
-from tasks.data.redact import RedactSettings, redact
+from tasks.data.privacy.stage import redact
 from tasks.data.text import read_table
 
 PEOPLE = ("anna", "otto")

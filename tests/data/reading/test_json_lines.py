@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tasks.data.reading.json_lines import json_lines, line_blocks, read_lines
 from tasks.data.reading.rows import Record
-from tasks.data.reading.sources import SourceSettings
+from tasks.data.reading.settings import SourceSettings
 
 PLAIN = SourceSettings(path="x")
 FIELDS = SourceSettings(path="x", id="id", license_field="meta.license", label="label")

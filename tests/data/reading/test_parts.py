@@ -5,10 +5,11 @@ import json
 import pytest
 
 from cluster.stage import build
-from tasks.data.read import ReadSettings, read
 from tasks.data.reading import parts as room
 from tasks.data.reading.parts import parts
-from tasks.data.reading.sources import SourceSettings, resolve
+from tasks.data.reading.settings import SourceSettings
+from tasks.data.reading.sources import resolve
+from tasks.data.reading.stage import ReadSettings, read
 from tasks.data.text import read_table
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cluster.errors import BadInput
 from tasks.data.reading.rows import Record
-from tasks.data.reading.sources import SourceSettings
+from tasks.data.reading.settings import SourceSettings
 from tasks.data.reading.tables import _judged, _row_by_row
 
 FIELDS = SourceSettings(path="x", id="id", label="label")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cluster.errors import BadInput
-from tasks.scoring.doubt.agreement import agree, agree_file
-from tasks.scoring.doubt.statistics import interval, mean_interval, resamples
+from tasks.evaluation.statistics.agreement import agree, agree_file
+from tasks.evaluation.statistics.intervals import interval, mean_interval, resamples
 
 
 def write(path: Path, *rows: Any) -> Path:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tasks.scoring.doubt.audits import family_audit, length_audit
-from tasks.scoring.doubt.calibration import calibrate
-from tasks.scoring.doubt.reliability import krippendorff
+from tasks.evaluation.statistics.audits import family_audit, length_audit
+from tasks.evaluation.statistics.calibration import calibrate
+from tasks.evaluation.statistics.reliability import krippendorff
 
 # Krippendorff 2011, part C: four observers, twelve units, some missing.
 OBSERVED = [

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.scoring.doubt.significance import paired_tests
+from tasks.evaluation.statistics.significance import paired_tests
 
 REFERENCES = [[f"the cat number {i} sat on the red mat"] for i in range(30)]
 GOOD = [row[0] for row in REFERENCES]

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from tasks.scoring.judging.assessment import Assessment
-from tasks.scoring.judging.canaries import ATTACKS, BAD, canary_rows
-from tasks.scoring.judging.criteria import CRITERIA
-from tasks.scoring.judging.geval import Form
-from tasks.scoring.judging.replies import Reply, read_choice
-from tasks.scoring.judging.rows import Row
-from tasks.scoring.judging.verdicts import Question, Unscored
+from tasks.evaluation.judging.assessment import Assessment
+from tasks.evaluation.judging.canaries import ATTACKS, BAD, canary_rows
+from tasks.evaluation.judging.criteria import CRITERIA
+from tasks.evaluation.judging.geval import Form
+from tasks.evaluation.judging.questions import Question, Unscored
+from tasks.evaluation.judging.replies import Reply, read_choice
+from tasks.evaluation.judging.rows import Row
 
 ROWS = [Row("a", "What is it?", "It is blue."), Row("b", "What?", "It is red.", context="Red.")]
 RELEVANCE = CRITERIA["relevance"]

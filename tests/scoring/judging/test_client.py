@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from cluster.errors import BadInput
-from tasks.scoring.judging.client import EndpointJudge
-from tasks.scoring.judging.endpoint import Endpoint, check_url, proxy_of
-from tasks.scoring.judging.gate import Gate, retry_after
-from tasks.scoring.judging.reply_store import ReplyStore
-from tasks.scoring.judging.verdicts import Distribution, Question, Unscored, Verdict
+from tasks.evaluation.judging.client import EndpointJudge
+from tasks.evaluation.judging.endpoint import Endpoint, check_url, proxy_of
+from tasks.evaluation.judging.questions import Distribution, Question, Unscored, Verdict
+from tasks.evaluation.judging.rate_limit import RateLimit, retry_after
+from tasks.evaluation.judging.reply_store import ReplyStore
 
 SCALE = ("1", "2", "3", "4", "5")
 
@@ -351,26 +351,26 @@ def test_retry_after_is_a_number_or_a_date() -> None:
 
 
 def test_the_number_of_requests_grows_fast_until_the_first_protest() -> None:
-    gate = Gate(64, 1)
+    rate_limit = RateLimit(64, 1)
     limits = []
     for _ in range(7):
-        limits.append(gate.limit)
-        for _ in range(gate.limit):
-            gate.speed_up()
+        limits.append(rate_limit.limit)
+        for _ in range(rate_limit.limit):
+            rate_limit.speed_up()
     assert limits == [1, 2, 4, 8, 16, 32, 64]
-    gate.slow_down(0, time.monotonic())
-    for _ in range(gate.limit):
-        gate.speed_up()
-    assert gate.limit in (32, 33)
+    rate_limit.slow_down(0, time.monotonic())
+    for _ in range(rate_limit.limit):
+        rate_limit.speed_up()
+    assert rate_limit.limit in (32, 33)
 
 
 def test_many_protests_of_one_round_halve_once() -> None:
-    gate, sent = Gate(64), time.monotonic()
+    rate_limit, sent = RateLimit(64), time.monotonic()
     for _ in range(20):
-        gate.slow_down(0, sent)
-    assert gate.limit == 32
-    gate.slow_down(0, time.monotonic())
-    assert gate.limit == 16
+        rate_limit.slow_down(0, sent)
+    assert rate_limit.limit == 32
+    rate_limit.slow_down(0, time.monotonic())
+    assert rate_limit.limit == 16
 
 
 def test_all_slots_are_used_at_once(endpoint: Any, tmp_path: Path, completion: Any) -> None:

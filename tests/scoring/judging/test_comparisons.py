@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from tasks.scoring.judging.criteria import CRITERIA
-from tasks.scoring.judging.pairwise import bradley_terry, comparison, pairwise
-from tasks.scoring.judging.prometheus import Rubric, absolute, read_result, relative
-from tasks.scoring.judging.rows import Row
-from tasks.scoring.judging.verdicts import Unscored
+from tasks.evaluation.judging.criteria import CRITERIA
+from tasks.evaluation.judging.pairwise import bradley_terry, comparison, pairwise
+from tasks.evaluation.judging.prometheus import Rubric, absolute, read_result, relative
+from tasks.evaluation.judging.questions import Unscored
+from tasks.evaluation.judging.rows import Row
 
 RUBRIC = Rubric("Is it right?")
 ROW = Row("r", "2 + 2?", "four", reference="4", other="five", system="x", other_system="y")

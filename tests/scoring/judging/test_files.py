@@ -11,11 +11,11 @@ import pytest
 
 from cluster.errors import BadInput
 from cluster.store import Store
-from tasks.scoring.judging.canaries import ATTACKS
-from tasks.scoring.judging.endpoint import Endpoint
-from tasks.scoring.judging.files import Assignment
-from tasks.scoring.judging.files import judge_file as judge_rows
-from tasks.scoring.judging.rows import CONSTANT_ANSWER
+from tasks.evaluation.judging.canaries import ATTACKS
+from tasks.evaluation.judging.endpoint import Endpoint
+from tasks.evaluation.judging.files import Assignment
+from tasks.evaluation.judging.files import judge_file as judge_rows
+from tasks.evaluation.judging.rows import CONSTANT_ANSWER
 
 
 def write(path: Path, *rows: Any) -> Path:

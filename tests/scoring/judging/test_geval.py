@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import BadInput
-from tasks.scoring.judging.assessment import Assessment
-from tasks.scoring.judging.criteria import CRITERIA
-from tasks.scoring.judging.geval import Form, geval, parse_scale, read_stored
-from tasks.scoring.judging.rows import Row
-from tasks.scoring.judging.verdicts import Unscored, moments
+from tasks.evaluation.judging.assessment import Assessment
+from tasks.evaluation.judging.criteria import CRITERIA
+from tasks.evaluation.judging.geval import Form, geval, parse_scale, read_stored
+from tasks.evaluation.judging.questions import Unscored, moments
+from tasks.evaluation.judging.rows import Row
 
 ROW = Row("a", "What is two and two?", "Four.", reference="4", context="Sums.")
 CORRECTNESS = CRITERIA["correctness"]

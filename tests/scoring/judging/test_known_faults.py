@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 
 from cluster.store import Store
-from tasks.scoring.judging.assessment import summarise
-from tasks.scoring.judging.client import EndpointJudge
-from tasks.scoring.judging.criteria import CRITERIA, Criterion
-from tasks.scoring.judging.endpoint import Endpoint
-from tasks.scoring.judging.files import Assignment, judge_file
-from tasks.scoring.judging.geval import Form, geval, read_stored
-from tasks.scoring.judging.prometheus import Rubric, absolute, read_result, relative
-from tasks.scoring.judging.qag import qag
-from tasks.scoring.judging.replies import Reply, read_choice, read_probabilities
-from tasks.scoring.judging.reply_store import ReplyStore
-from tasks.scoring.judging.rows import Row, Score
-from tasks.scoring.judging.selfcheck import Tools, selfcheck
-from tasks.scoring.judging.steps import evaluation_steps
-from tasks.scoring.judging.verdicts import Distribution, Question, Unscored
+from tasks.evaluation.judging.assessment import summarise
+from tasks.evaluation.judging.client import EndpointJudge
+from tasks.evaluation.judging.criteria import CRITERIA, Criterion
+from tasks.evaluation.judging.endpoint import Endpoint
+from tasks.evaluation.judging.files import Assignment, judge_file
+from tasks.evaluation.judging.geval import Form, geval, read_stored
+from tasks.evaluation.judging.prometheus import Rubric, absolute, read_result, relative
+from tasks.evaluation.judging.qag import qag
+from tasks.evaluation.judging.questions import Distribution, Question, Unscored
+from tasks.evaluation.judging.replies import Reply, read_choice, read_probabilities
+from tasks.evaluation.judging.reply_store import ReplyStore
+from tasks.evaluation.judging.rows import Row, Score
+from tasks.evaluation.judging.selfcheck import Tools, selfcheck
+from tasks.evaluation.judging.steps import evaluation_steps
 
 FIVE, TEN = tuple("12345"), tuple(str(n) for n in range(11))
 FLUENCY = CRITERIA["fluency"]

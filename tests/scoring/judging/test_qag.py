@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from tasks.scoring.judging.qag import pattern_questions, qag
-from tasks.scoring.judging.rows import Row
-from tasks.scoring.judging.verdicts import Question, Unscored
+from tasks.evaluation.judging.qag import pattern_questions, qag
+from tasks.evaluation.judging.questions import Question, Unscored
+from tasks.evaluation.judging.rows import Row
 
 ROW = Row(
     "a", "?", prediction="Cats sleep. Dogs bark.", reference="Cats sleep. Birds sing. Fish swim."

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from tasks.scoring.doubt.agreement import agree
-from tasks.scoring.judging.client import EndpointJudge
-from tasks.scoring.judging.endpoint import Endpoint
-from tasks.scoring.judging.replies import Reply, read_choice
-from tasks.scoring.judging.reply_store import ReplyStore
-from tasks.scoring.judging.verdicts import Distribution, Question, moments
+from tasks.evaluation.judging.client import EndpointJudge
+from tasks.evaluation.judging.endpoint import Endpoint
+from tasks.evaluation.judging.questions import Distribution, Question, moments
+from tasks.evaluation.judging.replies import Reply, read_choice
+from tasks.evaluation.judging.reply_store import ReplyStore
+from tasks.evaluation.statistics.agreement import agree
 
 SCALE = ("1", "2", "3")
 FAULTS = (
@@ -114,9 +114,9 @@ KILLED = """
 import sys
 from pathlib import Path
 from tests.scoring.judging.test_replay import question
-from tasks.scoring.judging.client import EndpointJudge
-from tasks.scoring.judging.endpoint import Endpoint
-from tasks.scoring.judging.reply_store import ReplyStore
+from tasks.evaluation.judging.client import EndpointJudge
+from tasks.evaluation.judging.endpoint import Endpoint
+from tasks.evaluation.judging.reply_store import ReplyStore
 endpoint = Endpoint(sys.argv[1], "m", concurrency=4, backoff=0.01, patience=0.05, deadline=3.0)
 judge = EndpointJudge(endpoint, ReplyStore(Path(sys.argv[2])))
 judge.distributions([question(f"item {i} of all") for i in range(100)])

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.scoring.doubt.agreement import agree
-from tasks.scoring.doubt.statistics import correlation
-from tasks.scoring.judging.criteria import CRITERIA
-from tasks.scoring.judging.geval import Form, read_stored
-from tasks.scoring.judging.replies import Reply, read_choice, read_probabilities, read_published
-from tasks.scoring.judging.rows import Row
-from tasks.scoring.judging.verdicts import Unscored
+from tasks.evaluation.judging.criteria import CRITERIA
+from tasks.evaluation.judging.geval import Form, read_stored
+from tasks.evaluation.judging.questions import Unscored
+from tasks.evaluation.judging.replies import Reply, read_choice, read_probabilities, read_published
+from tasks.evaluation.judging.rows import Row
+from tasks.evaluation.statistics.agreement import agree
+from tasks.evaluation.statistics.intervals import correlation
 
 SCALE = ("1", "2", "3", "4", "5")
 

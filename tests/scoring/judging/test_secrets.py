@@ -13,8 +13,8 @@ import pytest
 from cluster import services
 from cluster.environment import worker_variables
 from cluster.errors import BadInput
-from tasks.scoring.judging.endpoint import Endpoint, api_key
-from tasks.scoring.judging.files import Assignment, judge_file
+from tasks.evaluation.judging.endpoint import Endpoint, api_key
+from tasks.evaluation.judging.files import Assignment, judge_file
 
 KEY = f"sk-canary-{token_hex(8)}"  # not a constant, which bytecode would hold
 NAMES = ("HEADRACE_JUDGE_API_KEY", "OPENAI_API_KEY", "HEADRACE_JUDGE_SECRET")

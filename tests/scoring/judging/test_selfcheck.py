@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from cluster.errors import BadInput
-from tasks.scoring.judging.replies import Reply, frequencies, read_choice
-from tasks.scoring.judging.rows import Row
-from tasks.scoring.judging.selfcheck import Tools, ngram_scores, selfcheck, sentences, support
-from tasks.scoring.judging.verdicts import Unscored
+from tasks.evaluation.judging.questions import Unscored
+from tasks.evaluation.judging.replies import Reply, frequencies, read_choice
+from tasks.evaluation.judging.rows import Row
+from tasks.evaluation.judging.selfcheck import Tools, ngram_scores, selfcheck, sentences, support
 
 ROW = Row("r", "?", "Bo was born in Rome. He sang.", samples=("Bo was born in Rome.", "Bo sang."))
 

@@ -7,9 +7,9 @@ import pytest
 
 from cluster.errors import BadInput
 from cluster.store import Store
-from tasks.scoring.judge import JudgeSettings
-from tasks.scoring.judging.criteria import CRITERIA, named, read_criterion
-from tasks.scoring.judging.steps import evaluation_steps
+from tasks.evaluation.judging.criteria import CRITERIA, named, read_criterion
+from tasks.evaluation.judging.settings import JudgeSettings
+from tasks.evaluation.judging.steps import evaluation_steps
 
 RELEVANCE = CRITERIA["relevance"]
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from cluster.errors import BadInput
-from tasks.scoring.learned.bertscore import BertScore
-from tasks.scoring.learned.embeddings import TextEncoder
+from tasks.evaluation.embedding.bertscore import BertScore
+from tasks.evaluation.embedding.embeddings import TextEncoder
 
 TEXTS = ["def add_1(left, right)", "return left", "größer"]
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from cluster.errors import BadInput
-from tasks.scoring.learned.metric import LearnedMetric, damage, learn_file, tau
-from tasks.scoring.overlap.scores import METRICS, Manner, columns, figure, summary
-from tasks.scoring.predictions import score_file
+from tasks.evaluation.embedding.metric import LearnedMetric, damage, learn_file, tau
+from tasks.evaluation.overlap.scores import METRICS, Manner, columns, figure, summary
+from tasks.evaluation.predictions import score_file
 
 TEXT = "the river carries cold water from high hills to an old mill near our town"
 

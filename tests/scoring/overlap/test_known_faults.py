@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.scoring.overlap.rouge import rouge
-from tasks.scoring.overlap.scores import METRICS, Manner, columns, score
-from tasks.scoring.overlap.stemmer import stem
+from tasks.evaluation.overlap.rouge import rouge
+from tasks.evaluation.overlap.scores import METRICS, Manner, columns, score
+from tasks.evaluation.overlap.stemmer import stem
 
 NAMES = [m for m in METRICS if m not in ("bertscore", "learned")]
 texts = st.text(alphabet="ab ä語😀.\n\u2028\0", max_size=12)

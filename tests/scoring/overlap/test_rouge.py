@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.scoring.overlap.rouge import METRICS, rouge, signature
-from tasks.scoring.overlap.stemmer import stems
-from tasks.scoring.overlap.wordnet import irregular_forms
+from tasks.evaluation.overlap.rouge import METRICS, rouge, signature
+from tasks.evaluation.overlap.stemmer import stems
+from tasks.evaluation.overlap.wordnet import irregular_forms
 
 texts = st.text(alphabet="abc \n", max_size=40)
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from cluster.errors import BadInput
-from tasks.scoring.overlap.meteor import TOKEN, meteor, meteor_tokens, tokens
-from tasks.scoring.overlap.scores import METRICS, PLAIN, Manner, columns, score
-from tasks.scoring.overlap.wordnet import folder
-from tasks.scoring.predictions import score_file
+from tasks.evaluation.overlap.meteor import TOKEN, meteor, meteor_tokens, tokens
+from tasks.evaluation.overlap.scores import METRICS, PLAIN, Manner, columns, score
+from tasks.evaluation.overlap.wordnet import folder
+from tasks.evaluation.predictions import score_file
 
 
 def write(path: Path, *rows: Any) -> Path:
@@ -55,7 +55,7 @@ def test_intervals_widen_when_rows_of_a_document_are_drawn_together(tmp_path: Pa
 
 
 def test_scored_rows_are_written_for_agreement_with_people(tmp_path: Path) -> None:
-    from tasks.scoring.doubt.agreement import agree_file
+    from tasks.evaluation.statistics.agreement import agree_file
 
     texts = ["a b c d", "a b c x", "a b y x", "q"]
     rows = [

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import BadInput
-from tasks.scoring.overlap.meteor import meteor, signature
-from tasks.scoring.overlap.rouge import rouge
-from tasks.scoring.overlap.rouge import signature as rouge_signature
-from tasks.scoring.overlap.wordnet import irregular_forms, synonyms
+from tasks.evaluation.overlap.meteor import meteor, signature
+from tasks.evaluation.overlap.rouge import rouge
+from tasks.evaluation.overlap.rouge import signature as rouge_signature
+from tasks.evaluation.overlap.wordnet import irregular_forms, synonyms
 
 SYNSETS = {
     "noun": [("car", "auto", "motor_car"), ("child", "kid")],

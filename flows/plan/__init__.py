@@ -1,0 +1,1 @@
+"""A run before it runs: its stages, what is cached, what it takes."""

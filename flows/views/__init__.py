@@ -1,0 +1,1 @@
+"""What the commands print: of runs, artifacts, models and text."""

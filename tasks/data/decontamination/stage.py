@@ -1,0 +1,49 @@
+"""Stage `decontaminate`: documents that share an n-gram of words with an evaluation set leave.
+
+Method: Brown et al. 2020 (GPT-3, arXiv 2005.14165, appendix C), n = 13; an item of fewer words is
+one n-gram, unless it has fewer than `min_words`.
+"""
+
+from cluster.artifact import Artifact
+from cluster.stage import stage
+from cluster.store import Draft
+from tasks.data.decontamination.settings import DecontaminateSettings
+
+ITEMS = "items.jsonl"
+SHOWN = 20
+
+
+@stage(version=1)
+def decontaminate(text: Artifact, settings: DecontaminateSettings, draft: Draft) -> None:
+    """Set aside (or report) the documents that match; `items.jsonl` says which items were found.
+
+    Its rows: `benchmark`, `id`, `ngrams`, `found` (how many are in the corpus), `dirty`, and an
+    example: `ngram`, `item`, `document`, `passage`. Later scores are split by `dirty`.
+    Raises BadInput when an evaluation set cannot be read or holds nothing long enough to look for.
+    """
+    from functools import partial
+
+    from tasks.data.blocks import map_text
+    from tasks.data.decontamination.items import read_items
+    from tasks.data.decontamination.search import Index, sort_block, verdicts
+
+    items = read_items(settings)
+    index = Index.build(items, settings.ngram, settings.min_words)
+    index.save(draft.scratch / "index.npz")
+    work = partial(sort_block, draft.scratch / "index.npz", items, settings)
+    account = map_text(text, draft, work)
+    rows = verdicts(items, index, account.notes)
+    with (draft.path / ITEMS).open("w") as file:
+        file.writelines(row.model_dump_json() + "\n" for row in rows)
+    dirty = [row for row in rows if row.dirty]
+    draft.facts["benchmarks"] = [
+        {
+            "name": name,
+            "items": sum(row.benchmark == name for row in rows),
+            "dirty": sum(row.benchmark == name for row in dirty),
+        }
+        for name in dict.fromkeys(row.benchmark for row in rows)
+    ]
+    draft.facts["examples"] = [row.model_dump() for row in dirty[:SHOWN]]
+    draft.metrics["items_dirty"] = len(dirty)
+    draft.metrics["items"] = len(rows)

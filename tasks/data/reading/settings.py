@@ -1,0 +1,55 @@
+"""Settings of stage `read`: what is read, from which fields, and how much of it may be bad."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from cluster.settings import Aside, Gate, Settings
+
+Format = Literal[
+    "txt", "lines", "html", "warc", "wet", "jsonl", "json", "csv", "tsv", "parquet", "arrow"
+]
+
+
+class SourceSettings(Settings):
+    """One source of text: where it is, which fields hold what, and its share of training.
+
+    A field inside another is named with dots, `meta.license`. Its identity is how it is read: what
+    is in it, and its share, count elsewhere.
+    """
+
+    path: Annotated[str, Aside()] = Field(
+        description="file, glob, directory, archive, URL, hf://org/name@revision, python://stdlib"
+    )
+    format: Format | None = Field(
+        None, description="how to read it whatever its suffix; `lines`: a text per line"
+    )
+    quotes: bool = Field(True, description="csv, tsv: whether a field may stand in quotes")
+    text: str = Field("text", description="the field or column that holds the text")
+    id: str | None = Field(None, description="the field that names a row; null names it by place")
+    license: str | None = Field(None, description="SPDX name, carried with every row")
+    license_field: str | None = Field(
+        None, description="the field with a row's own license; `license` where that is empty"
+    )
+    label: str | None = Field(None, description="the field with a row's class, carried along")
+    rows: Annotated[int | None, Gate()] = Field(
+        None, ge=0, description="how many rows it has, good and bad; any other number fails the run"
+    )
+    weight: Annotated[float, Aside()] = Field(1.0, gt=0, description="share of the training tokens")
+    max_epochs: Annotated[float | None, Aside()] = Field(
+        None, gt=0, description="most repetitions in training"
+    )
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields it takes, the text first, each once."""
+        named = (self.text, self.id, self.license_field, self.label)
+        return tuple(dict.fromkeys(name for name in named if name is not None))
+
+
+class ReadingSettings(Settings):
+    """How much of the sources may be unusable."""
+
+    max_bad_rate: Annotated[float, Gate()] = Field(
+        0.01, ge=0, le=1, description="largest share of malformed rows; more fails the run"
+    )

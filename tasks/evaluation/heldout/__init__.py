@@ -1,0 +1,1 @@
+"""Stage `evaluate`: loss on held-out text, and the baseline to beat."""

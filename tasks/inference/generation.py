@@ -1,0 +1,244 @@
+"""Text from a model folder: the function behind `headrace generate MODEL --prompt TEXT`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from cluster.artifact import MANIFEST, Artifact
+from cluster.errors import BadInput
+from cluster.settings import Settings
+from tasks.inference.few_shot import STOP, Shot, few_shot_chat, few_shot_prompt
+from tasks.inference.text_stream import TextStream, first_stop
+
+if TYPE_CHECKING:
+    from model.generation import Ending, Network, Sampling, Token
+    from tasks.tokens.encoder import Encoder
+
+FILES = ("config.json", "model.safetensors", "tokenizer.json")
+
+
+class GenerationSettings(Settings):
+    """How to decode."""
+
+    decoding: Literal["greedy", "sample", "beam", "mbr"] = Field(
+        "greedy", description="mbr draws samples and returns the one most like the others"
+    )
+    temperature: float = Field(
+        1.0, ge=0, description="divides the logits before sampling; 0 takes the likeliest token"
+    )
+    top_k: int | None = Field(None, ge=1, description="sample among the k most likely tokens")
+    top_p: float | None = Field(
+        None, gt=0, le=1, description="sample among the fewest tokens that hold this probability"
+    )
+    min_p: float | None = Field(
+        None, gt=0, le=1, description="sample among tokens this share as likely as the likeliest"
+    )
+    num_beams: int = Field(4, ge=1, description="hypotheses kept by beam search")
+    length_penalty: float = Field(
+        0.0, description="exponent on (5 + tokens) / 6, which divides a hypothesis's score"
+    )
+    samples: int = Field(8, ge=2, description="samples drawn by mbr")
+    max_tokens: int = Field(64, ge=1, description="new tokens at most")
+    stop: list[str] = Field([], description="texts before which the answer ends")
+    seed: int = Field(0, ge=0, description="of sampling")
+    chat: bool = Field(False, description="put the prompt as a user's turn to a tuned model")
+    top_logprobs: int = Field(
+        0, ge=0, description="likeliest tokens of each step that are told too; none by beam search"
+    )
+    compile: bool = Field(
+        False,
+        description="fuse a step of decoding (torch.compile): half a minute more at first, less "
+        "for each token; for long texts, and none of beam search",
+    )
+
+
+def generate_text(
+    model_path: Path,
+    prompt: str,
+    settings: GenerationSettings,
+    shots: Sequence[Shot] = (),
+    on_text: Callable[[str], object] | None = None,
+) -> dict[str, Any]:
+    """What the model of a folder writes after `shots` (examples) and `prompt`.
+
+    `text`; `tokens`, the ids of it; `logprobs`, of each token in nats; `top_logprobs`, [id, nats]
+    of the likeliest in place of each, where asked for; `ended`, `stop` or `length`.
+    Ends at the end of document, which is not among the tokens. `on_text` is given the text piece
+    by piece as it comes. Raises BadInput for a folder that is not a model, naming what is missing,
+    and for settings the model's context has no room for.
+    """
+    if settings.decoding == "beam" and (settings.compile or settings.top_logprobs):
+        raise BadInput("compile and top_logprobs are of greedy, sample and mbr, not of beam search")
+    network, encoder = load_model(model_path)
+    start = start_ids(model_path, network, encoder)
+    if shots and not settings.chat:
+        settings = settings.model_copy(update={"stop": [*settings.stop, STOP]})
+    ids = prompt_ids(encoder, prompt, settings, shots)
+    text, tokens = TextStream(encoder.decode, settings.stop), []
+    try:
+        for token in write(network, encoder, ids, settings, start_ids=start):
+            tokens.append(token)
+            piece = text.push(token.id)
+            if on_text is not None and piece:
+                on_text(piece)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    if on_text is not None:
+        on_text(text.finish())
+    kept = tokens[: len(text.ids)]
+    return {
+        "text": text.text,
+        "tokens": text.ids,
+        "logprobs": [token.log_prob for token in kept],
+        **({"top_logprobs": [t.likeliest for t in kept]} if settings.top_logprobs else {}),
+        "ended": "stop" if text.stopped or len(tokens) < settings.max_tokens else "length",
+    }
+
+
+def load_model(folder: Path) -> "tuple[Network, Encoder]":
+    """Network and encoder of a model folder. Raises BadInput naming what is missing, or changed
+    where the folder is an artifact.
+    """
+    from model import hub
+    from tasks.tokens import encoder
+
+    if (folder / MANIFEST).exists():
+        Artifact.load(folder).folder()
+
+    if missing := [name for name in FILES if not (folder / name).is_file()]:
+        raise BadInput(
+            f"{folder} is not a model folder: it has no {', '.join(missing)}; "
+            "`headrace ls` lists the models of this machine"
+        )
+    try:
+        network, tokens = hub.load(folder), encoder.load(folder)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    if tokens.vocab_size != network.config.vocab_size:
+        raise BadInput(
+            f"{folder}: its tokenizer has {tokens.vocab_size} tokens and its model "
+            f"{network.config.vocab_size}; they do not belong together"
+        )
+    return network, tokens
+
+
+def start_ids(folder: Path, network: "Network", encoder: "Encoder") -> list[int]:
+    """What the decoder of an encoder-decoder begins with; nothing for a decoder."""
+    from model import hub
+
+    if network.config.family != "encoder_decoder":
+        return []
+    return [hub.read_config(folder).get("decoder_start_token_id", encoder.pad)]
+
+
+def prompt_ids(
+    encoder: "Encoder", prompt: str, settings: GenerationSettings, shots: Sequence[Shot] = ()
+) -> list[int]:
+    """The tokens of a prompt behind its examples; an empty one is the start of a document."""
+    if settings.chat:
+        return few_shot_chat(encoder, shots, prompt)
+    # The end of a document is the mark that documents follow in pretraining.
+    return encoder.encode(few_shot_prompt(shots, prompt)) or [encoder.eod]
+
+
+def write(
+    network: "Network",
+    encoder: "Encoder",
+    prompt: list[int],
+    settings: GenerationSettings,
+    start_ids: Sequence[int] = (),
+) -> "Iterator[Token]":
+    """The tokens after the prompt's, up to the one that completes a stop text.
+
+    Greedy and sampled ones come as they are chosen, those of beam search and mbr all at last.
+    Raises ValueError for settings the model's context has no room for.
+    """
+    from model.generation import beam_search, stream
+
+    ending, sampling = _ending(encoder, settings), _sampling(settings)
+    if settings.decoding == "beam":
+        beams, penalty = settings.num_beams, settings.length_penalty
+        found = beam_search(
+            network, prompt, ending, beams=beams, length_penalty=penalty, start_ids=start_ids
+        )
+        yield from found.tokens
+    elif settings.decoding == "mbr" and not sampling.greedy:
+        yield from _minimum_risk(network, encoder, prompt, settings, start_ids)
+    else:
+        steps = stream(
+            network,
+            [prompt],
+            ending,
+            sampling,
+            seeds=[settings.seed],
+            likeliest=settings.top_logprobs,
+            start_ids=start_ids,
+            compiled=settings.compile,
+        )
+        for (token,) in steps:
+            if token is not None:
+                yield token
+
+
+def most_typical(texts: Sequence[str]) -> int:
+    """The text with the largest mean utility (chrF), all others being references."""
+    from model.generation import minimum_bayes_risk
+
+    return minimum_bayes_risk(texts, _chrf())
+
+
+def _chrf() -> Callable[[str, str], float]:
+    from sacrebleu.metrics.chrf import CHRF
+
+    chrf = CHRF()
+    return lambda text, reference: chrf.sentence_score(text, [reference]).score
+
+
+def _ending(encoder: "Encoder", settings: GenerationSettings) -> "Ending":
+    from model.generation import Ending
+
+    def stopped(tokens: Sequence[int]) -> bool:
+        return first_stop(encoder.decode(tokens), settings.stop) is not None
+
+    stops = frozenset({encoder.eod})
+    if not settings.stop:
+        return Ending(settings.max_tokens, stops)
+    return Ending(settings.max_tokens, stops, stopped)
+
+
+def _sampling(settings: GenerationSettings) -> "Sampling":
+    from model.generation import GREEDY, Sampling
+
+    if settings.decoding == "greedy":
+        return GREEDY
+    return Sampling(**settings.model_dump(include={"temperature", "top_k", "top_p", "min_p"}))
+
+
+def _minimum_risk(
+    network: "Network",
+    encoder: "Encoder",
+    prompt: list[int],
+    settings: GenerationSettings,
+    start_ids: Sequence[int],
+) -> "tuple[Token, ...]":
+    """Of several samples the one most like the others, its text cut at stop texts like theirs."""
+    from model.generation import generate
+
+    drawn = generate(
+        network,
+        [prompt],
+        _ending(encoder, settings),
+        _sampling(settings),
+        samples=settings.samples,
+        seeds=range(settings.seed, settings.seed + settings.samples),
+        likeliest=settings.top_logprobs,
+        start_ids=start_ids,
+        compiled=settings.compile,
+    )
+    texts = []
+    for one in drawn:
+        text = encoder.decode(one.ids)
+        texts.append(text[: first_stop(text, settings.stop)])
+    return drawn[most_typical(texts)].tokens

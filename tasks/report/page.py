@@ -1,0 +1,262 @@
+"""What the report shows: sections picked from the manifests of a run's artifacts.
+
+Every picker takes what it finds and leaves out what it does not; the template shows a section only
+when there is something in it. All text reaches the page through the template's escaping, drawings
+excepted, which hold no text from outside.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from cluster.artifact import Artifact, parents
+from tasks.report import plots, words
+from tasks.report.funnel import funnel, side_by_side
+from tasks.report.scaling import scaling
+from tasks.report.variants import variants
+
+View = dict[str, Any]
+Stages = dict[str, list[Artifact]]
+TRAINED = ("pretrain", "classify", "label", "translate", "instruct", "prefer")
+SHORTEST_CURVE = 5
+SOURCE_KEYS = ("path", "files", "bytes", "rows", "license")
+SEEN_KEYS = ("source", "samples", "tokens", "share", "epochs")
+RESOURCES = ("cpu_seconds", "bytes_per_second", "peak_bytes")
+ANSWER_KEYS = ("input", "prediction", "reference", "sampled")
+
+
+def render(artifacts: Sequence[Artifact], recipe: str) -> str:
+    """The page as HTML."""
+    return fill("report.html.j2", view(artifacts, recipe))
+
+
+def fill(template: str, values: View) -> str:
+    """A template of this folder with its values, as HTML."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("tasks.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("label", "number", "signed_percent", "duration", "size"):
+        environment.filters[name] = getattr(words, name)
+    environment.filters["drawing"] = Markup  # only for what plots.py drew
+    return environment.get_template(template).render(values)
+
+
+def view(artifacts: Sequence[Artifact], recipe: str) -> View:
+    """Everything the template needs, by section."""
+    stages: Stages = defaultdict(list)
+    for artifact in artifacts:
+        stages[artifact.manifest.stage].append(artifact)
+    if stages["compare"]:  # the score of one variant does not stand for the run
+        del stages["evaluate"]
+    return {
+        "recipe": recipe,
+        "made": max((a.manifest.created for a in artifacts), default="")[:16].replace("T", " "),
+        "seconds": sum(a.manifest.seconds for a in artifacts),
+        "stages": len(artifacts),
+        "headline": headline(stages),
+        "sources": _picked(_facts(stages, "read").get("sources"), SOURCE_KEYS),
+        "funnel": [row | {"pairs": list(side_by_side(row))} for row in funnel(artifacts)],
+        "quality": _facts(stages, "filter").get("quality"),
+        "contamination": _facts(stages, "decontaminate"),
+        "privacy": privacy(stages),
+        "tokenizer": tokens(stages),
+        "packing": _scalars(_facts(stages, "packing")) + _scalars(_metrics(stages, "packing")),
+        "seen": _picked(_facts(stages, "pretrain").get("sources"), SEEN_KEYS),
+        "trainings": [t for name in TRAINED for a in stages[name] if (t := training(a))],
+        "classes": classes(stages),
+        "scaling": scaling(stages["forecast"] or stages["fit"], stages["sweep"]),
+        "variants": variants(stages["compare"]),
+        "scores": scores(stages),
+        "exams": exams(stages),
+        "judge": judge(stages),
+        "samples": _picked(_facts(stages, "answers").get("samples"), ANSWER_KEYS),
+        "lineage": lineage(artifacts),
+        "libraries": libraries(artifacts),
+    }
+
+
+def headline(stages: Stages) -> list[View]:
+    """The few figures that come first, each with what it is to be compared with."""
+    held, classify = _metrics(stages, "evaluate"), _metrics(stages, "classify")
+    pretrain, forecast = _metrics(stages, "pretrain"), _facts(stages, "forecast").get("forecast")
+    found: list[View] = []
+    if "bits_per_byte_witten_bell" in held:
+        baseline = words.number(held["bits_per_byte_witten_bell"])
+        found.append(_card("bits per byte", held["bits_per_byte"], f"Witten-Bell {baseline}"))
+    elif "unigram_loss" in held:  # of an objective other than causal
+        baseline = words.number(held["unigram_loss"])
+        found.append(_card("held-out loss", held["heldout_loss"], f"unigrams {baseline}"))
+    if "accuracy" in classify:
+        baseline = words.number(classify.get("accuracy_majority"))
+        found.append(_card("accuracy", classify["accuracy"], f"majority class {baseline}"))
+    if forecast and forecast["mean_error"] is not None:
+        error = words.signed_percent(forecast["mean_error"])
+        reach = words.number(max(t["reach"] for t in forecast["targets"]), 3)
+        found.append(_card("forecast error", error, f"at {reach} times the compute"))
+    if "params" in pretrain:
+        tokens = words.number(pretrain.get("tokens", stages["pretrain"][-1].manifest.tokens))
+        found.append(_card("parameters", pretrain["params"], f"trained on {tokens} tokens"))
+    return found
+
+
+def privacy(stages: Stages) -> list[View]:
+    """By kind of personal data: what was taken out, and how well its kind is found; `instances`
+    and the rest are None where nothing was measured.
+    """
+    facts = _facts(stages, "redact")
+    measured = {row["kind"]: row for row in facts.get("quality", [])}
+    columns = ("instances", "recall", "redactions", "precision")
+    return [
+        {"kind": kind.replace("_", " "), "removed": removed}
+        | {column: measured.get(kind, {}).get(column) for column in columns}
+        for kind, removed in sorted(facts.get("counts", {}).items())
+    ]
+
+
+def tokens(stages: Stages) -> list[tuple[str, Any]]:
+    """Facts of the tokenizer and the shards, as label and value."""
+    found = dict(_scalars(_facts(stages, "tokenizer")))
+    shards = _facts(stages, "shards")
+    found |= dict(_scalars({k: v for k, v in shards.items() if k != "tokenizer_sha256"}))
+    for split in ("train", "heldout"):
+        for what in ("documents", "tokens", "bytes"):
+            if what in shards.get(split, {}):
+                name = "training" if split == "train" else "held-out"
+                found[f"{name} {what}"] = shards[split][what]
+    return list(found.items())
+
+
+def training(artifact: Artifact) -> View:
+    """The loss curve and figures of one training; empty when it left neither."""
+    rows = training_rows(artifact)
+    figures = list(_scalars(artifact.manifest.metrics))
+    if not (rows or figures):
+        return {}
+    drawn = len(rows) >= SHORTEST_CURVE
+    name = _short_name(artifact)
+    return {
+        "stage": name,
+        "plot": plots.loss_curve(rows, name) if drawn else "",
+        "figures": figures,
+    }
+
+
+def classes(stages: Stages) -> View:
+    """The confusion matrix of the classifier, shares by true class; empty without one."""
+    facts = _facts(stages, "classify")
+    counts, names = facts.get("confusion"), facts.get("classes")
+    if not (isinstance(counts, list) and isinstance(names, list) and len(counts) == len(names)):
+        return {}
+    rows = [
+        (name, [(n, n / sum(row) if sum(row) else 0.0) for n in row])
+        for name, row in zip(names, counts, strict=True)
+    ]
+    return {"names": names, "rows": rows}
+
+
+def scores(stages: Stages) -> list[tuple[str, float]]:
+    """Metrics of the held-out text and of the answers."""
+    found = {**_metrics(stages, "evaluate"), **_metrics(stages, "answers")}
+    return [(words.label(k), v) for k, v in found.items()]
+
+
+def exams(stages: Stages) -> list[View]:
+    """Every figure of every exam, with its interval and what a guess would have."""
+    return [
+        {"exam": artifact.manifest.facts["exam"], "metric": words.label(metric), **result}
+        for artifact in stages["exam"]
+        for metric, result in artifact.manifest.facts["results"].items()
+    ]
+
+
+def judge(stages: Stages) -> View:
+    """The judge's means with interval, spread, baselines and canaries; what to think of them."""
+    facts = _facts(stages, "judge")
+    if "means" not in facts:
+        return {}
+    columns = ("intervals", "spreads", "baselines", "random", "canaries")
+    return {
+        "note": facts.get("note", ""),
+        "warnings": facts.get("warnings", []),
+        "name": facts.get("judge", ""),
+        "unscored": facts.get("unscored", {}),
+        "rows": [
+            {"name": words.label(name), "mean": mean}
+            | {column: (facts.get(column) or {}).get(name) for column in columns}
+            for name, mean in facts["means"].items()
+        ],
+    }
+
+
+def lineage(artifacts: Sequence[Artifact]) -> list[View]:
+    """Every artifact and the ones it was made from."""
+    names = {a.fingerprint: _short_name(a) for a in artifacts}
+    return [
+        {
+            "name": _short_name(a),
+            "fingerprint": a.fingerprint[:8],
+            "made_from": [names.get(f, f[:8]) for f in parents(a.manifest)],
+            "rows": a.manifest.rows,
+            "tokens": a.manifest.tokens,
+            "bytes": sum(record.size for record in a.manifest.files.values()),
+            "seconds": a.manifest.seconds,
+            **{name: a.manifest.resources.get(name) for name in RESOURCES},
+        }
+        for a in artifacts
+    ]
+
+
+def libraries(artifacts: Sequence[Artifact]) -> list[tuple[str, str]]:
+    """Library versions, all of them where artifacts of one run were built with different ones."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for artifact in artifacts:
+        for name, version in artifact.manifest.libraries.items():
+            found[name].add(version)
+    return [(name, ", ".join(sorted(versions))) for name, versions in sorted(found.items())]
+
+
+def training_rows(artifact: Artifact) -> list[dict[str, Any]]:
+    """The steps of a training that have a loss, from its `metrics.jsonl`; none without one.
+
+    Raises BadInput when the file is damaged.
+    """
+    if "metrics.jsonl" not in artifact.manifest.files:
+        return []
+    lines = artifact.file("metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines if line.strip()]
+    return [row for row in rows if row.get("loss") is not None and "step" in row]
+
+
+def _card(name: str, value: Any, beside: str) -> View:
+    return {"name": name, "value": value, "beside": beside}
+
+
+def _facts(stages: Stages, stage: str) -> dict[str, Any]:
+    return stages[stage][-1].manifest.facts if stages[stage] else {}
+
+
+def _metrics(stages: Stages, stage: str) -> dict[str, float]:
+    return stages[stage][-1].manifest.metrics if stages[stage] else {}
+
+
+def _picked(rows: Sequence[dict[str, Any]] | None, keys: Sequence[str]) -> list[View]:
+    """Rows with these keys alone, None where a row lacks one."""
+    return [{key: row.get(key) for key in keys} for row in rows or []]
+
+
+def _scalars(values: dict[str, Any]) -> list[tuple[str, Any]]:
+    kept = (int, float, str)
+    return [(words.label(k), v) for k, v in values.items() if isinstance(v, kept)]
+
+
+def _short_name(artifact: Artifact) -> str:
+    manifest = artifact.manifest
+    return f"{manifest.stage} {manifest.label}" if manifest.label else manifest.stage

@@ -1,0 +1,191 @@
+"""Plots of a sweep: the law through the runs, valleys, frontier, residuals, collapse."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
+
+from tasks.report import words
+from tasks.report.plots import ACCENT, FAINT, SHADES, WARM, svg
+
+Row = Mapping[str, Any]
+Draw = Callable[[Axes], None]
+SIZE = (3.7, 2.8)
+LOSS = "held-out loss, nats per token"
+
+
+def drawn(facts: Mapping[str, Any], curves: Mapping[str, Sequence[Row]]) -> list[dict[str, str]]:
+    """Every plot that the facts of a fit allow: `title` and `svg`."""
+    runs = [run for run in facts["runs"] if run["status"] == "finished"]
+    if len(runs) < 2:
+        return []
+    lines = facts.get("curves") or {}
+    plots = [
+        ("Loss by compute, with the law's frontier", _by_compute(runs, lines, facts)),
+        ("Loss by training tokens, a line per size", _by_data(runs, lines)),
+        ("Loss by size at equal compute", _valleys(runs, lines)),
+    ]
+    if lines.get("flops"):
+        plots.append(("Compute-optimal size and tokens", _frontier(runs, lines)))
+    if "residuals" in facts:
+        plots.append(("Measured over fitted loss", _residuals(facts["residuals"])))
+        collapsed = _collapsed(facts, curves)
+        if len(collapsed) > 3:
+            plots.append(("Training curves, collapsed", _collapse(collapsed, facts["suspects"])))
+    return [{"title": title, "svg": svg(draw, title, SIZE)} for title, draw in plots]
+
+
+def _by_compute(runs: Sequence[Row], lines: Mapping[str, Any], facts: Mapping[str, Any]) -> Draw:
+    def draw(axes: Axes) -> None:
+        _band(axes, lines.get("flops", ()), "flops", ACCENT)
+        _points(axes, runs, "flops", "width")
+        for target in facts.get("predictions", ()):
+            for guess in target["predictions"][:1]:
+                _target(axes, target["flops"], guess)
+        _logarithmic(axes, "training compute, FLOP", LOSS)
+
+    return draw
+
+
+def _by_data(runs: Sequence[Row], lines: Mapping[str, Any]) -> Draw:
+    def draw(axes: Axes) -> None:
+        for _, rows in _grouped(lines.get("tokens", ()), "params"):
+            _band(axes, rows, "tokens", FAINT)
+        _points(axes, runs, "tokens", "width")
+        low, high = min(r["loss"] for r in runs), max(r["loss"] for r in runs)
+        axes.set_ylim(low - 0.08 * (high - low), high + 0.15 * (high - low))
+        _logarithmic(axes, "training tokens", LOSS)
+
+    return draw
+
+
+def _valleys(runs: Sequence[Row], lines: Mapping[str, Any]) -> Draw:
+    marked = [run | {"budget": float(f"{run['flops']:.1g}")} for run in map(dict, runs)]
+
+    def draw(axes: Axes) -> None:
+        for _, rows in _grouped(lines.get("params", ()), "flops"):
+            _band(axes, rows, "params", FAINT)
+        _points(axes, marked, "params", "budget", joined=True)
+        low, high = min(r["loss"] for r in runs), max(r["loss"] for r in runs)
+        axes.set_ylim(low - 0.08 * (high - low), high + 0.15 * (high - low))
+        _logarithmic(axes, "parameters", LOSS)
+
+    return draw
+
+
+def _frontier(runs: Sequence[Row], lines: Mapping[str, Any]) -> Draw:
+    x = [row["flops"] for row in lines["flops"]]
+
+    def draw(axes: Axes) -> None:
+        for name, colour in (("params", ACCENT), ("tokens", WARM)):
+            label = f"optimal {'parameters' if name == 'params' else name}"
+            axes.plot(x, [row[name] for row in lines["flops"]], color=colour, label=label)
+            sizes = [run[name] for run in runs]
+            axes.plot([r["flops"] for r in runs], sizes, ".", color=colour, alpha=0.4, markersize=4)
+        axes.set_yscale("log")
+        axes.legend(fontsize=7.5)
+        _logarithmic(axes, "training compute, FLOP", "count")
+
+    return draw
+
+
+def _residuals(rows: Sequence[Row]) -> Draw:
+    def draw(axes: Axes) -> None:
+        axes.axhline(0, color=FAINT, linewidth=1)
+        for suspected, colour in ((False, ACCENT), (True, WARM)):
+            kept = [row for row in rows if row["suspected"] == suspected]
+            x, y = [r["flops"] for r in kept], [100 * r["residual"] for r in kept]
+            label = "suspected of bad training" if suspected and kept else None
+            axes.plot(x, y, "o", color=colour, markersize=4, label=label)
+            if label:
+                axes.legend(fontsize=7.5)
+        _logarithmic(axes, "training compute, FLOP", "above the law, %")
+
+    return draw
+
+
+def _collapsed(facts: Mapping[str, Any], curves: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+    from tasks.scaling.law.diagnostics import collapse
+
+    residuals = {row["name"]: row["residual"] for row in facts["residuals"]}
+    ends = {
+        run["name"]: (run["loss"], run["loss"] * math.exp(-residuals[run["name"]]))
+        for run in facts["runs"]
+        if run["name"] in residuals
+    }
+    rows = {name: list(map(dict, curve)) for name, curve in curves.items()}
+    return collapse(rows, ends, facts["fit"].get("E") or 0.0)
+
+
+def _collapse(found: Mapping[str, Any], suspects: Sequence[str]) -> Draw:
+    def draw(axes: Axes) -> None:
+        names = [name for name in found if name != "share"]
+        for index, name in enumerate(names):
+            bad = name in suspects
+            colour, label = (WARM, name) if bad else (_shade(index, len(names)), None)
+            axes.plot(found["share"], found[name], color=colour, linewidth=0.9, label=label)
+        axes.axhline(1, color=FAINT, linewidth=1)
+        if suspects:
+            axes.legend(fontsize=7.5)
+        axes.set_xlabel("share of the steps")
+        axes.set_ylabel("loss above E, over the law's at the end")
+
+    return draw
+
+
+def _points(axes: Axes, runs: Sequence[Row], x: str, group: str, joined: bool = False) -> None:
+    groups = _grouped(runs, group)
+    for index, (value, rows) in enumerate(groups):
+        rows = sorted(rows, key=lambda row: row[x])
+        name = f"{group} {value}" if group == "width" else words.scientific(value, 0)
+        style = "o-" if joined else "o"
+        across, up = [row[x] for row in rows], [row["loss"] for row in rows]
+        shade = _shade(index, len(groups))
+        axes.plot(across, up, style, color=shade, markersize=3.5, linewidth=0.8, label=name)
+    axes.legend(loc="upper right", fontsize=7, ncols=2 if len(groups) > 3 else 1)
+
+
+def _band(axes: Axes, rows: Sequence[Row], x: str, colour: str) -> None:
+    if rows:
+        across = [row[x] for row in rows]
+        low, high = [row["low"] for row in rows], [row["high"] for row in rows]
+        axes.fill_between(across, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(across, [row["loss"] for row in rows], color=colour, linewidth=1)
+
+
+def _target(axes: Axes, flops: float, guess: Row) -> None:
+    low, high = guess.get("low", guess["loss"]), guess.get("high", guess["loss"])
+    axes.plot([flops, flops], [low, high], "_-", color=WARM, markersize=7, linewidth=1.2)
+    axes.plot([flops], [guess["loss"]], "s", color=WARM, markersize=4)
+
+
+def _logarithmic(axes: Axes, x: str, y: str) -> None:
+    axes.set_xscale("log")
+    axes.set_xticks(_ticks(*axes.get_xlim()))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(lambda value, _: words.scientific(value, 0))
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers within a range: 1 and 3 in each decade, in a short range 1, 2 and 5."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1, 3), (1, 2, 5)):
+        found = [f * 10.0**k for k in decades for f in factors if low <= f * 10.0**k <= high]
+        if len(found) >= 2:
+            break
+    return found
+
+
+def _grouped(rows: Sequence[Row], key: str) -> list[tuple[Any, list[Row]]]:
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[key], []).append(row)
+    return sorted(found.items(), key=lambda item: item[0] or 0)
+
+
+def _shade(index: int, count: int) -> str:
+    return SHADES[index * (len(SHADES) - 1) // max(1, count - 1)]

@@ -1,0 +1,1 @@
+"""Stages `fit` and `forecast`: a law through the runs of a sweep, its forecasts."""

@@ -1,0 +1,1 @@
+"""Sweeps: a grid of small runs planned, and its trunks and members trained."""

@@ -1,0 +1,1 @@
+"""Stage `compare`: variants of one recipe side by side, told apart by paired tests over seeds."""

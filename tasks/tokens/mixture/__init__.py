@@ -1,0 +1,1 @@
+"""Mixtures of sources: shares, the source of each sample, and how often each is seen."""

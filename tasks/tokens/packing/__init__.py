@@ -1,0 +1,1 @@
+"""Stage `packing`: which stretches of the training stream make up each sample."""

@@ -1,0 +1,1 @@
+"""Stage `tokenizer`: a vocabulary of subwords over bytes, learnt from the text."""

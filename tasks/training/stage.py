@@ -1,0 +1,89 @@
+"""The pretraining stage: token shards to a model folder that Hugging Face's library can load."""
+
+import logging
+from contextlib import nullcontext
+
+from cluster.artifact import Artifact
+from cluster.errors import BadInput
+from cluster.stage import stage
+from cluster.store import Draft
+from tasks.tokens.mixture.settings import Mixture
+from tasks.training.outcome import outcome
+from tasks.training.settings import (
+    ModelSettings,
+    PretrainSettings,
+    check_objective,
+    check_rates,
+)
+
+log = logging.getLogger("headrace.pretrain")
+
+
+@stage(version=4, trains=True)
+def pretrain(
+    shards: Artifact,
+    tokenizer: Artifact,
+    settings: PretrainSettings,
+    model: ModelSettings,
+    seed: int,
+    draft: Draft,
+    packing: Artifact | None = None,
+    mixture: Mixture | None = None,
+    variant: bool = False,
+) -> None:
+    """Train a network on the shards' training split; the artifact is its model folder. Without a
+    packing, samples are windows of the split; a mixture needs one. A `variant` is one of several:
+    if it diverges or runs out of memory its facts say so (`status`, `why`), and it has no model.
+
+    Files: `config.json`, `model.safetensors`, `tokenizer.json`, `tokenizer_config.json`, and
+    `metrics.jsonl` with a row per step; where the objective learns something beside the network,
+    `objective/model.safetensors`. Facts: `objective` (its settings), `context`, `seed`,
+    `steps`, `batch_samples`, `batch_ramp`, `samples_seen`, `skipped_batches`, `epochs`, `sources`
+    (what was seen of each, and how often), `mixture`, `vocab_size`, `history`. Metrics: `params`,
+    `params_non_embedding`, `train_loss` (nats a target, mean of the last twentieth of the steps),
+    `train_seconds`, `tokens_per_second`, `flops_per_second`.
+    Raises BadInput, before anything trains, when shards, tokenizer, model and objective do not
+    belong together.
+    """
+    check_objective(model, settings)
+    check_rates(model, settings.optimizer)
+    check_agreement(shards, tokenizer)
+    from tasks.tokens.encoder import load
+    from tasks.training import pretraining
+    from tasks.training.samples import vocabulary_of
+
+    encoder = load(tokenizer)
+    vocabulary = vocabulary_of(encoder, settings, model.family)
+    draft.tracker.params({**settings.identity(), "model": model.identity(), "seed": seed})
+    draft.tracker.datasets({"shards": shards, "tokenizer": tokenizer})
+    with outcome(draft) if variant else nullcontext():
+        trained = pretraining.train_network(
+            shards,
+            settings,
+            model,
+            encoder.vocab_size,
+            seed,
+            draft,
+            vocabulary,
+            packing=packing,
+            mixture=mixture,
+        )
+        pretraining.write_model(trained, tokenizer, encoder, draft)
+        loss = draft.metrics["train_loss"]
+        log.info("trained on %s tokens to a loss of %.4f", draft.tokens, loss)
+
+
+def check_agreement(shards: Artifact, tokenizer: Artifact) -> None:
+    """Raise BadInput unless the shards were encoded by this tokenizer."""
+    from tasks.tokens.encoder import load
+
+    encoder, facts = load(tokenizer), shards.manifest.facts
+    for name, ours in (
+        ("tokenizer_sha256", encoder.sha256),
+        ("vocab_size", encoder.vocab_size),
+    ):
+        if facts[name] != ours:
+            raise BadInput(
+                f"{shards.name} was encoded by another tokenizer than {tokenizer.name}: {name} "
+                f"{facts[name]}, here {ours}; run `headrace run --rebuild shards`"
+            )

@@ -1,0 +1,1 @@
+"""Stage `classify`: fine-tune a pretrained model to name the class of a text."""

@@ -1,0 +1,87 @@
+"""What both tuning stages do alike: describe the training job, keep its history, save the model."""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster.artifact import Ledger
+from cluster.errors import BadInput
+from cluster.store import Draft
+from tasks.tokens.chat import write_tokenizer_config
+from tasks.tokens.encoder import FILE
+from tasks.training.job import METRICS, Program, TrainJob
+from tasks.training.settings import TrainSettings
+from tasks.training.telemetry import read_rows, thin
+
+if TYPE_CHECKING:
+    from model.transformer import Transformer
+    from tasks.tokens.encoder import Encoder
+
+HISTORY = ("step", "loss", "lr")
+
+
+def tuning_job(
+    build: Callable[[], Program],
+    steps: int,
+    batch_samples: int,
+    settings: TrainSettings,
+    seed: int,
+    draft: Draft,
+    *,
+    sample_tokens: int,
+    flops_per_token: float,
+) -> TrainJob:
+    """The job of a tuning stage, whose samples have so many tokens at most. Raises BadInput where
+    workers are to share rows or a network.
+    """
+    kinds = {
+        "context_parallel": "on the objective causal shares rows",
+        "tensor_parallel": "divides networks",
+    }
+    for name, kind in kinds.items():
+        if (workers := getattr(draft.placement, name)) > 1:
+            raise BadInput(f"placement.{name} is {workers}: only pretraining {kind}; set it to 1")
+    return TrainJob(
+        build=build,
+        steps=steps,
+        batch_samples=batch_samples,
+        micro_samples=draft.placement.micro_samples(sample_tokens),
+        scratch=draft.scratch,
+        optimizer=settings.optimizer,
+        precision=settings.precision,
+        seed=seed,
+        flops_per_token=flops_per_token,
+        tracker=draft.tracker,
+        on_progress=draft.progress,
+        checkpoint_seconds=draft.placement.checkpoint_seconds,
+    )
+
+
+def keep_ledger(draft: Draft, rows: int, rejects: Counter[str]) -> None:
+    """Rows used, and rows set aside by reason."""
+    draft.rows = rows
+    draft.ledger = Ledger.model_validate(
+        {"in": rows + rejects.total(), "out": rows, "rejects": dict(sorted(rejects.items()))}
+    )
+
+
+def write_history(draft: Draft) -> None:
+    """Copy the training's `metrics.jsonl` into the artifact, and a thinned part into the facts."""
+    rows = list(read_rows(draft.scratch / METRICS))
+    shutil.copyfile(draft.scratch / METRICS, draft.path / METRICS)
+    draft.tokens = rows[-1]["tokens"]
+    draft.facts["history"] = thin(rows, HISTORY)
+
+
+def save_model(
+    folder: Path, network: "Transformer", base: Path, encoder: "Encoder", **extra: Any
+) -> None:
+    """A model folder with the tokenizer of `base`, the chat template and `extra` config keys."""
+    from model import hub
+
+    ids = {"bos_token_id": encoder.eod, "eos_token_id": encoder.eod, "pad_token_id": encoder.pad}
+    hub.save(folder, network, {**ids, **extra})
+    shutil.copyfile(base / FILE, folder / FILE)
+    write_tokenizer_config(folder, network.config.context)

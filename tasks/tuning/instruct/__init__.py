@@ -1,0 +1,1 @@
+"""Stage `instruct`: tune a pretrained model to answer instructions."""

@@ -1,0 +1,178 @@
+"""The engine of stage `instruct`: pairs to supervised rows, training, loss on held-out answers."""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file, save_file
+
+from cluster.errors import BadInput
+from cluster.store import Draft
+from model import hub
+from model.flops import flops_per_token
+from model.objectives.modules import CausalLM
+from model.transformer import Transformer
+from tasks.inference.generation import load_model
+from tasks.tokens.chat import NO_LOSS, render_example
+from tasks.tokens.encoder import Encoder
+from tasks.training.job import Program
+from tasks.training.launch import launch, load_trained
+from tasks.tuning.common import keep_ledger, save_model, tuning_job, write_history
+from tasks.tuning.instruct.settings import InstructSettings
+from tasks.tuning.rows import Pair
+from tasks.tuning.sources import describe, instruction_pairs
+from tasks.tuning.supervised import Example, pack, sample_numbers
+
+ROWS = "rows.safetensors"
+SCORED_ROWS = 8
+log = logging.getLogger("headrace.instruct")
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """Usable pairs with their tokens, and the others with the reason."""
+
+    pairs: list[Pair]
+    examples: list[Example]
+    cut: int
+    rejects: list[dict[str, Any]]
+
+
+def tune(base: Path, settings: InstructSettings, seed: int, draft: Draft) -> None:
+    """Carry out the stage."""
+    network, encoder = load_model(base)
+    if not isinstance(network, Transformer):
+        raise BadInput(f"{base} is an encoder-decoder; instruct tuning takes a decoder")
+    context = network.config.context
+    train, heldout = usable_rows(settings, encoder, context, draft)
+    save_file(pack(train.examples, context, encoder.pad), draft.scratch / ROWS)
+    module, measured = CausalLM(network), pack(heldout.examples, context, encoder.pad)
+    draft.metrics["answer_loss_before"] = answer_loss(module, measured)
+    samples = max(1, settings.batch_tokens // context)
+    steps = max(1, round(settings.tokens / (samples * context)))
+    build = partial(program, base, draft.scratch / ROWS, seed)
+    flops = flops_per_token(network.config)
+    job = tuning_job(
+        build,
+        steps,
+        samples,
+        settings,
+        seed,
+        draft,
+        sample_tokens=context,
+        flops_per_token=flops,
+    )
+    weights = launch(job, draft.placement)
+    load_trained(module, weights)
+    draft.metrics["answer_loss"] = answer_loss(module, measured)
+    draft.metrics["rows"] = float(len(heldout.pairs))
+    save_model(draft.path, network, base, encoder)
+    write_lines(draft.path / "heldout.jsonl", (pair.record() for pair in heldout.pairs))
+    write_history(draft)
+
+
+def usable_rows(
+    settings: InstructSettings, encoder: Encoder, context: int, draft: Draft
+) -> tuple[Supervised, Supervised]:
+    """Training and held-out rows; ledger and facts are in the draft.
+
+    Raises BadInput when either side has no usable row.
+    """
+    pairs, heldout_pairs, rejected = instruction_pairs(settings)
+    train = supervise(pairs, encoder, context)
+    heldout = supervise(heldout_pairs, encoder, context)
+    account(draft, (train, heldout), rejected)
+    check_supervised(settings.data, train)
+    check_supervised(settings.heldout or settings.data, heldout)
+    draft.facts["task"] = describe(settings)
+    draft.facts["supervised_example"] = show_example(encoder, train.examples[0])
+    log.info("one supervised row: %s", draft.facts["supervised_example"])
+    return train, heldout
+
+
+def supervise(pairs: Iterable[Pair], encoder: Encoder, context: int) -> Supervised:
+    """Tokens of every pair that has an answer and whose prompt leaves room for it.
+
+    An answer that does not fit whole is cut, and then does not end with the end of document.
+    """
+    kept: list[Pair] = []
+    examples: list[Example] = []
+    rejects: list[dict[str, Any]] = []
+    cut = 0
+    for pair in pairs:
+        inputs, targets = render_example(encoder, pair.instruction, pair.response)
+        prompt = targets.count(NO_LOSS) + 1
+        if not pair.response.strip():
+            rejects.append({"row": pair.number, "id": pair.id, "reason": "no_answer"})
+        elif prompt > context:
+            rejects.append({"row": pair.number, "id": pair.id, "reason": "prompt_too_long"})
+        else:
+            kept.append(pair)
+            examples.append((inputs[:context], targets[:context]))
+            cut += len(inputs) > context
+    return Supervised(kept, examples, cut, rejects)
+
+
+def check_supervised(data: str, rows: Supervised) -> None:
+    """Raise BadInput when no row is usable, or one has no target: it would teach nothing."""
+    if not rows.pairs:
+        reasons = dict(Counter(reject["reason"] for reject in rows.rejects))
+        raise BadInput(f"'{data}' has no usable row: {reasons or 'no rows at all'}")
+    for pair, (_, targets) in zip(rows.pairs, rows.examples, strict=True):
+        if all(target == NO_LOSS for target in targets):
+            raise BadInput(f"'{data}', line {pair.number} ({pair.id}): every target is masked")
+
+
+def show_example(encoder: Encoder, example: Example) -> dict[str, str]:
+    """What the model reads and what it is to answer, decoded with the special tokens shown."""
+    inputs, targets = example
+    prompt = list(targets).count(NO_LOSS) + 1
+    return {
+        "prompt": encoder.decode(inputs[:prompt], specials=True),
+        "answer": encoder.decode([t for t in targets if t != NO_LOSS], specials=True),
+    }
+
+
+def account(draft: Draft, sides: Sequence[Supervised], rejected: Counter[str]) -> None:
+    """Ledger, rows and facts of the draft, and `rejects.jsonl`."""
+    reasons = rejected + Counter(r["reason"] for side in sides for r in side.rejects)
+    keep_ledger(draft, sum(len(side.pairs) for side in sides), reasons)
+    draft.facts |= {
+        "training_rows": len(sides[0].pairs),
+        "answers_cut": sum(side.cut for side in sides),
+    }
+    write_lines(draft.path / "rejects.jsonl", (r for side in sides for r in side.rejects))
+
+
+def program(base: Path, rows: Path, seed: int) -> Program:
+    """What every training process runs: the pretrained network, and packed supervised rows."""
+    arrays = load_file(rows)
+
+    def batch(first: int, count: int) -> dict[str, np.ndarray]:
+        numbers = sample_numbers(first, count, len(arrays["inputs"]), seed)
+        return {key: array[numbers] for key, array in arrays.items()}
+
+    return Program(CausalLM(hub.load(base)), batch)
+
+
+@torch.no_grad()
+def answer_loss(module: CausalLM, rows: dict[str, np.ndarray]) -> float:
+    """Mean negative log-likelihood of the answers' tokens, in nats."""
+    module.eval()
+    total = 0.0
+    for first in range(0, len(rows["inputs"]), SCORED_ROWS):
+        part = {k: torch.from_numpy(v[first : first + SCORED_ROWS]) for k, v in rows.items()}
+        total += module.token_losses(**part).double().sum().item()
+    return total / int((rows["targets"] != NO_LOSS).sum())
+
+
+def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """One JSON object a line."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,0 +1,26 @@
+"""Stage `instruct`: tune a pretrained model to answer instructions.
+
+With the default data the instructions ask what functions of the Python standard library do, and the
+answers are their docstrings' first sentences. Held-out modules are not tuned on; a model pretrained
+on the same library has read their source.
+"""
+
+from cluster.artifact import Artifact
+from cluster.stage import stage
+from cluster.store import Draft
+from tasks.tuning.instruct.settings import InstructSettings
+
+
+@stage(version=2, trains=True)
+def instruct(model: Artifact, settings: InstructSettings, seed: int, draft: Draft) -> None:
+    """Tune on prompt and answer, with loss on the answer and its end only.
+
+    Writes the model folder with its chat template, `metrics.jsonl`, `heldout.jsonl` (`id`,
+    `instruction`, `response`, `context`) and `rejects.jsonl`. Metrics: `answer_loss_before`,
+    `answer_loss` (nats per held-out answer token), `rows`. Raises BadInput when no row is usable.
+    """
+    from tasks.tuning.instruct.engine import tune
+
+    draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
+    draft.tracker.datasets({"model": model})
+    tune(model.path, settings, seed, draft)
