@@ -44,15 +44,14 @@ def coordinates(width: int, groups: Groups, **changes: Any) -> dict[str, float]:
         module(inputs, targets).backward()
         optimizer.step()
     scores: list[Tensor] = []
+    attend = attention.attend
 
     def watched(config: Any, q: Tensor, k: Tensor, *rest: Any) -> Tensor:
         scores.append(q @ k.mT * config.score_scale)
-        return attention.attend(config, q, k, *rest)
+        return attend(config, q, k, *rest)
 
-    for part in module.modules():
-        if isinstance(part, attention.Attention):
-            part.attend = watched
-    with torch.no_grad():
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "attend", watched)
         states: list[Tensor] = []
         module.network.blocks[-1].register_forward_hook(lambda *found: states.append(found[2]))
         logits = module.network.logits(module.network(inputs))
