@@ -42,7 +42,7 @@ def _hidden(name: str) -> Iterator[None]:
     if name in sys.modules:
         yield
         return
-    sys.modules[name] = None  # type: ignore[assignment]
+    sys.modules[name] = None  # pyrefly: ignore[unsupported-operation]
     try:
         yield
     finally:

@@ -2,12 +2,14 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
 
 import httpx
 
 if TYPE_CHECKING:
+    from prefect import Task
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import FlowRun
+    from prefect.client.schemas.objects import FlowRun, TaskRun
     from prefect.states import State
 
 GOING_ON = ["RUNNING", "PENDING", "CANCELLING"]
@@ -18,10 +20,21 @@ NO_ANSWER = (httpx.HTTPError, RuntimeError)
 Ending = Literal["COMPLETED", "FAILED", "CRASHED"]
 
 
-def mark_crashed(task_run_id: str) -> None:
-    """Set a task run to Crashed, unless it has ended."""
+def mark_crashed(task_run_id: UUID, task: "Task[..., Any]") -> None:
+    """Set a task run of the current flow run to Crashed, unless it has ended.
+
+    A task run is first heard of by what its own process sends, seconds after it began: one that
+    died sooner is made known here.
+    """
+    from prefect import runtime
+
+    flow_run_id, name = UUID(runtime.flow_run.id), str(task.task_run_name)
     with client() as server:
-        _crash_tasks(server, {"id": {"any_": [task_run_id]}})
+        if _task_runs(server, {"id": {"any_": [task_run_id]}}):
+            _crash_tasks(server, {"id": {"any_": [task_run_id]}})
+        else:
+            key, state = str(task_run_id), _state("CRASHED")
+            server.create_task_run(task, flow_run_id, key, id=task_run_id, name=name, state=state)
 
 
 def end_flow_run(flow_run_id: str, state: Ending) -> None:
@@ -47,11 +60,15 @@ def client() -> "SyncPrefectClient":
 
 
 def _crash_tasks(server: "SyncPrefectClient", wanted: dict[str, Any]) -> None:
+    for run in _task_runs(server, wanted | {"state": {"type": {"any_": UNFINISHED}}}):
+        server.set_task_run_state(run.id, _state("CRASHED"), force=True)
+
+
+def _task_runs(server: "SyncPrefectClient", wanted: dict[str, Any]) -> "list[TaskRun]":
     from prefect.client.schemas.filters import TaskRunFilter
 
-    runs = TaskRunFilter.model_validate(wanted | {"state": {"type": {"any_": UNFINISHED}}})
-    for run in server.read_task_runs(task_run_filter=runs, limit=MOST):
-        server.set_task_run_state(run.id, _state("CRASHED"), force=True)
+    runs = TaskRunFilter.model_validate(wanted)
+    return server.read_task_runs(task_run_filter=runs, limit=MOST)
 
 
 def _flow_runs(

@@ -75,7 +75,7 @@ def stage(
 
 def info(function: Callable[..., None]) -> StageInfo:
     """The record of a stage function."""
-    found: StageInfo = function.__stage__  # type: ignore[attr-defined]
+    found: StageInfo = function.__stage__  # pyrefly: ignore[missing-attribute]
     return found
 
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cluster.environment import default
 from cluster.resources import Usage, elsewhere, measured
@@ -40,8 +41,10 @@ def run_on_workers(
     errors are raised after `RESTARTS` more attempts.
     """
     default("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(ELASTIC_START_S if least else START_S))
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray import train
     from ray.train.torch import TorchConfig, TorchTrainer
+
+    ours: Any = train  # to a type checker its classes are those of two versions
 
     folder.mkdir(parents=True, exist_ok=True)
     failure = folder / "failure.json"
@@ -49,15 +52,15 @@ def run_on_workers(
     trainer = TorchTrainer(
         partial(_attempt, function, failure, lasting),
         torch_config=TorchConfig(backend="nccl" if gpus else "gloo"),
-        scaling_config=ScalingConfig(
-            num_workers=(least, workers) if least else workers,  # type: ignore[arg-type]
+        scaling_config=ours.ScalingConfig(
+            num_workers=(least, workers) if least else workers,
             use_gpu=gpus > 0,
             resources_per_worker={"CPU": cpus} | ({"GPU": gpus} if gpus else {}),
         ),
-        run_config=RunConfig(
+        run_config=ours.RunConfig(
             name="run",
             storage_path=str(folder),
-            failure_config=FailureConfig(max_failures=RESTARTS),
+            failure_config=ours.FailureConfig(max_failures=RESTARTS),
         ),
     )
     for account in folder.glob(USAGE.format("*")):

@@ -57,13 +57,13 @@ class World:
 
     def agree(self, find: Callable[[], Found]) -> Found:
         """What rank 0 finds, or the BadInput it meets, on every rank."""
-        found: Found | BadInput | None = None
+        mine: Found | BadInput | None = None
         if self.leads:
             try:
-                found = find()
+                mine = find()
             except BadInput as error:
-                found = error
-        found = self.broadcast(found)
+                mine = error
+        found: Found | BadInput = self.broadcast(mine)
         if isinstance(found, BadInput):
             raise found
         return found

@@ -94,7 +94,7 @@ def _failed(error: Exception) -> int:
     if hasattr(error, "exit_code") and hasattr(error, "show"):  # a usage error of the parser
         error.show()
         if "--json" in sys.argv and error.exit_code:
-            print_failure(error.format_message())  # type: ignore[attr-defined]
+            print_failure(error.format_message())  # pyrefly: ignore[missing-attribute]
         return int(error.exit_code)
     traceback.print_exception(error)
     return 1

@@ -146,19 +146,18 @@ class Run:
 
     def start(self, node: Node) -> Handle:
         """Start a stage of which all that it needs has ended."""
-        names: dict[str, Any] = {"name": node.spec.stage, "task_run_name": node.name}
         causes = self.causes(node)
         if causes and not node.found:
-            return _ended_with(skipped_stage.with_options(**names), _not_run(causes))
+            return _ended_with(_named(skipped_stage, node), _not_run(causes))
         upstream = {} if causes else node.upstream
         inputs = {key: _handles(value, self.handles) for key, value in upstream.items()}
         if node.found:
             path = str(node.found.path)
-            return _ended_with(cached_stage.with_options(**names), node.name, path, inputs)
+            return _ended_with(_named(cached_stage, node), node.name, path, inputs)
         inputs |= {key: _paths(value) for key, value in node.given.items()}
         call = _call(node, self.dag, self.placement, self.tracking_parent)
         with remote_options(max_retries=RAY_RETRIES, **_resources(node, self.placement)):
-            submit: Any = build_stage.with_options(**names).submit
+            submit: Any = _named(build_stage, node).submit
             return self._submitted(partial(submit, call, inputs))
 
     def _submitted(self, submit: Callable[[], PrefectFuture[str]]) -> Handle:
@@ -203,7 +202,8 @@ class Run:
             ready, _ = ray.wait(list(running), num_returns=1, timeout=DEATH_POLL_SECONDS)
         except SystemError as error:  # how Ray passes on what a signal handler raises
             raise error.__cause__ or error from None
-        states = {running[ref].name: _final_state(self.handles[running[ref].name]) for ref in ready}
+        ended = [running[ref] for ref in ready]
+        states = {node.name: _final_state(node, self.handles[node.name]) for node in ended}
         if not ray_session.died():
             self.handles |= states
 
@@ -211,7 +211,7 @@ class Run:
         """Start another Ray session and in it the stages that the one before took with it."""
         self.restarts += 1
         for node in lost:
-            _tell_crashed(self.handles[node.name])
+            _tell_crashed(node, self.handles[node.name])
         self._submitted(self._restarted_ray)
         for node in lost:
             self.handles[node.name] = self.start(node)
@@ -233,6 +233,10 @@ class Run:
         """Stages that Ray has been given, by Ray's reference."""
         handles = ((self.handles[node.name], node) for node in nodes)
         return {h.wrapped_future: node for h, node in handles if isinstance(h, PrefectRayFuture)}
+
+
+def _named(stage: Any, node: Node) -> Any:
+    return stage.with_options(name=node.spec.stage, task_run_name=node.name)
 
 
 def _ended_with(stage: Any, *arguments: Any) -> State[str]:
@@ -294,7 +298,7 @@ def _load(value: str | list[str]) -> Artifact | list[Artifact]:
 
 def _record(node: Node, handle: Handle, causes: list[str]) -> StageRecord:
     """What became of a stage that has ended; `causes` are the failed stages it is skipped for."""
-    state = _final_state(handle)
+    state = _final_state(node, handle)
     about = {
         "name": node.name,
         "stage": node.spec.stage,
@@ -331,19 +335,19 @@ def _described(error: BaseException) -> dict[str, Any]:
     return {"error": f"{WORKER_DIED}\n{what}" if killed else what}
 
 
-def _final_state(handle: Handle) -> State[str]:
+def _final_state(node: Node, handle: Handle) -> State[str]:
     if isinstance(handle, State):
         return handle
     handle.wait()
     if handle.state.is_crashed():
-        _tell_crashed(handle)
+        _tell_crashed(node, handle)
     return handle.state
 
 
-def _tell_crashed(handle: Handle) -> None:
+def _tell_crashed(node: Node, handle: Handle) -> None:
     """Tell Prefect of a task run whose process died; it could not do that itself."""
     try:
-        mark_crashed(task_run_id=str(cast(PrefectFuture[str], handle).task_run_id))
+        mark_crashed(cast(PrefectFuture[str], handle).task_run_id, _named(build_stage, node))
     except NO_ANSWER as error:
         log.warning("Prefect is not told of a crashed stage: %s", error)
 

@@ -162,7 +162,7 @@ def _write_experts(experts: ExpertConfig | None, config: ModelConfig) -> File:
 def _read_experts(file: File) -> ExpertConfig:
     file = {EXPERT_KEYS[ours]: value for ours, value in BALANCE.items()} | file
     said: dict[str, Any] = {ours: file[theirs] for ours, theirs in EXPERT_KEYS.items()}
-    always = {
+    always: dict[str, Any] = {
         "scoring": "sigmoid",
         "shared": said["shared"] or 1,
         "balance_bias": said["balance_bias"] or BALANCE["balance_bias"],

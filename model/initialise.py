@@ -73,7 +73,7 @@ def without_mup(network: nn.Module) -> None:
         if not isinstance(config, ModelConfig) or not config.mup_base_width:
             continue
         plain = replace(config, mup_base_width=None)
-        module.config = plain  # type: ignore[assignment]
+        module.config = plain  # pyrefly: ignore[bad-argument-type]
         ratio, rows = config.score_scale / plain.score_scale, config.heads * config.head_dim
         if isinstance(module, Attention) and config.qk_norm:
             module.q_norm.weight.mul_(ratio)

@@ -86,7 +86,7 @@ def divide(module: nn.Module, team: Team) -> None:
     for name, split in splits(module).items():
         parameter = module.get_parameter(name)
         parameter.data = split.part(parameter.data, team).clone()
-        parameter.model_parallel = True  # type: ignore[attr-defined]
+        parameter.model_parallel = True  # pyrefly: ignore[missing-attribute]
     for layer in list(module.modules()):
         _let_work_together(layer, team)
 

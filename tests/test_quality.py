@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 COMMANDS = {
     "lint": ["ruff", "check", "."],
     "format": ["ruff", "format", "--check", "."],
-    "types": ["mypy"],
+    "types": ["pyrefly", "check"],
 }
 
 

@@ -139,7 +139,7 @@ def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
 
     with watch(dag), at_hand(dag):
         try:
-            state = pipeline(recipe, goal, list(rebuild), return_state=True)
+            state = pipeline(recipe, goal, list(rebuild), return_state=True)  # pyrefly: ignore[no-matching-overload]
         except httpx.HTTPError as error:  # the stages are done; Prefect could not be told
             return _untold(error)
     for record in reversed(records(home())):

@@ -207,7 +207,7 @@ def _metrics(records: Sequence[RunRecord], one: Stages, two: Stages) -> dict[str
     found = {}
     for name in sorted(_names(*sides), key=lambda n: (bool(COSTS.search(n)), "." in n)):
         a, b = values = [side.get(name) for side in sides]
-        found[name] = {"values": values, "difference": None if None in values else b - a}  # type: ignore[operator]
+        found[name] = {"values": values, "difference": None if None in values else b - a}  # pyrefly: ignore[unsupported-operation]
         if any(name in doubt for doubt in doubts):
             found[name]["intervals"] = [doubt.get(name) for doubt in doubts]
     return found

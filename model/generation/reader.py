@@ -107,7 +107,7 @@ def _logits(network: Network, tokens_BT: Tensor, memory: Memory | None, *how: An
 @functools.cache
 def _compiled_logits() -> Callable[..., Tensor]:
     """One for all: it keeps what it has compiled for each of so many networks and row counts."""
-    return torch.compile(_logits, recompile_limit=64)  # type: ignore[call-overload]
+    return torch.compile(_logits, recompile_limit=64)  # pyrefly: ignore[no-matching-overload]
 
 
 def _padded(

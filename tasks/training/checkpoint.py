@@ -277,7 +277,7 @@ def _checked(results: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _write_record(path: Path, checkpoint: Checkpoint) -> None:
-    values = asdict(checkpoint)
+    values: dict[str, Any] = asdict(checkpoint)
     del values["path"]
     with path.open("w") as file:
         json.dump(values | {"digest": _digest(values)}, file, indent=1)

@@ -113,7 +113,7 @@ class MuonWithAdamW(Optimizer):
             part.state = self.state
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # pyrefly: ignore[bad-override]
         """Step both."""
         assert closure is None, "the gradients are there already"
         for part in self.parts:

@@ -97,7 +97,6 @@ def test_a_run_rides_through_the_death_of_ray(toy: ModuleType, tmp_path: Path, d
     assert not ray_session.died()
 
 
-@pytest.mark.slow
 def test_a_stage_whose_worker_is_killed_every_time_is_crashed_and_says_what_to_do(
     toy: ModuleType, tmp_path: Path
 ) -> None:

@@ -190,6 +190,18 @@ def test_all_runs_diverged(store):
     assert "r2 has no loss: no held-out loss was recorded" in facts["warnings"]
 
 
+def test_runs_of_one_budget_have_no_power_in_compute(store):
+    """Their costs differ by rounding alone."""
+    shapes = [(1e4, 3.2), (2e4, 3.1), (4e4, 3.0)]
+    budget = [
+        run(store, f"n{n:g}", n, 1e10 * (1 + i * 1e-9) / n, x) for i, (n, x) in enumerate(shapes)
+    ]
+    facts = compared(store, budget, run(store, "held", 1e5, 1e7, 2.5))
+    (target,) = facts["forecast"]["targets"]
+    assert facts["power"] is None
+    assert [guess["by"] for guess in target["predictions"]] == ["best run so far"]
+
+
 def test_the_table_of_runs_can_be_fitted_again(store):
     runs = grid(store, [1e4, 4e4, 1.6e5], [1e5, 4e5, 1.6e6])
     artifact = build(fit, store, runs=runs, targets=[], settings=FitSettings(bootstrap=0))

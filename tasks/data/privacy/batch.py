@@ -114,7 +114,7 @@ def replace_all(texts: pa.Array, found: Found, replacement: Callable[[str, str],
     if not found:
         return texts
     data, offsets = text_buffer(texts)
-    view = memoryview(data)  # type: ignore[arg-type]
+    view = memoryview(data)  # pyrefly: ignore[bad-argument-type]
     parts: list[bytes | memoryview] = []
     growth = np.zeros(len(offsets), np.int64)
     done = int(offsets[0])

@@ -74,7 +74,7 @@ PASSWORD = re.compile(r"(?:passw(?:or)?d|pwd)[\"']?\s{0,4}[:=]{0,2}\Z", re.I)
 VALUE = re.compile(r"[:=]>?\s{0,4}([\"']?)([A-Za-z0-9+/=_.!@#$%^&*~-]{8,256}+)(?![\w(\[{])")
 LONG_VALUE = 16
 MIN_ENTROPY = 3.5
-CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]", "[^A-Za-z0-9]")))
+CLASSES = [re.compile(kind) for kind in ("[a-z]", "[A-Z]", "[0-9]", "[^A-Za-z0-9]")]
 
 
 def private_keys(text: str, lo: int, hi: int) -> Iterator[tuple[int, int]]:

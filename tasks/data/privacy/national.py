@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from tasks.data.privacy.spans import digits_of, is_alone
 
@@ -114,4 +114,4 @@ def _is_meant(text: str, start: int, words: re.Pattern[str] | None) -> bool:
 
 @cache
 def _checker(module: str) -> Checker:
-    return import_module(f"stdnum.{module}")
+    return cast(Checker, import_module(f"stdnum.{module}"))

@@ -26,7 +26,7 @@ from tasks.data.reading.hashes import FILE
 from tasks.json_lines import read_json_lines
 
 OVERLAP = ("bleu", "chrf", "chrf++", "meteor", "rouge1", "rouge2", "rougeL", "rougeLsum")
-NEEDED = {
+NEEDED: dict[str, tuple[str, ...]] = {
     "choice": ("choices", "answer"),
     "exact": ("answers",),
     "code": ("tests",),

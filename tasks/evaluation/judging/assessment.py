@@ -37,7 +37,9 @@ class Assessment:
     random: dict[str, float | None] = field(default_factory=dict)
     canaries: dict[str, dict[str, Any]] = field(default_factory=dict)
     steps: dict[str, dict[str, Any]] = field(default_factory=dict)
-    steps_of: Callable[[Judge, Criterion, Scale], Steps] = lambda judge, *about: frozen((), *about)
+    steps_of: Callable[[Judge, Criterion, Scale], Steps] = lambda judge, criterion, scale: frozen(
+        (), criterion, scale
+    )
 
     def take(self, rows: Sequence[Row], scores: Sequence[Score]) -> None:
         """Take in scores as they are."""
@@ -121,7 +123,7 @@ def assess(
     """G-Eval by every criterion of the settings, by the frozen `steps` where there are any, and, if
     the settings say so, QAG.
     """
-    found = Assessment(steps_of=lambda judge, *about: frozen(steps, *about))
+    found = Assessment(steps_of=lambda judge, criterion, scale: frozen(steps, criterion, scale))
     total = len(settings.criteria) + settings.qag
     for done, criterion in enumerate(settings.chosen()):
         found.add_geval(judge, rows, criterion, Form(settings.scale))

@@ -101,7 +101,7 @@ def judge_file(
         found.steps_of = partial(evaluation_steps, store=store)
     name, scale = WORK[work.metric](found, judge, rows, work, endpoint)
     scores = found.of(name)
-    result = {
+    result: dict[str, Any] = {
         **found.summary(name, scale),
         "unscored": dict(Counter(s.reason for s in scores if s.reason)),
         "baseline": found.baselines.get(name),
@@ -128,7 +128,7 @@ def _geval(
 ) -> Outcome:
     chosen = read_criterion(work.criterion)
     if work.scale:
-        chosen = Criterion(**{**chosen.model_dump(), "scale": work.scale})
+        chosen = Criterion.model_validate(chosen.model_dump() | {"scale": work.scale})
     scale = chosen.scale or DEFAULT_SCALE
     form = Form(scale, _read_steps(work.steps), work.explain)
     name = f"geval_{chosen.name}"

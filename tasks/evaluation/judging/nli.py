@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cluster.errors import BadInput, MissingExtra
 
@@ -28,7 +29,7 @@ class Contradiction:
                 "selfcheck by nli needs transformers: uv pip install 'headrace[transformers]'"
             ) from error
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
             self._model = AutoModelForSequenceClassification.from_pretrained(
                 folder, local_files_only=True, use_safetensors=True
             ).eval()

@@ -98,4 +98,4 @@ def _slopes(
     if len(set(flops.tolist())) < 2:
         return None, None
     x = np.log(flops)
-    return tuple(float(np.polyfit(x, np.log(y), 1)[0]) for y in (params, tokens))  # type: ignore[return-value]
+    return tuple(float(np.polyfit(x, np.log(y), 1)[0]) for y in (params, tokens))  # pyrefly: ignore[bad-return]

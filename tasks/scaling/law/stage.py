@@ -22,9 +22,11 @@ Row = dict[str, Any]
 COLUMNS = ("params", "tokens", "flops", "loss")
 TABLES = ("residuals", "influence", "sensitivity", "optima", "exponents", "next_runs")
 FEWEST_REPLICAS = 50
+LEAST_SPAN = 1.1
+"""Runs that cost the same but for rounding have no slope in compute."""
 
 
-@stage(version=3, tracked=True)
+@stage(version=4, tracked=True)
 def fit(runs: list[Artifact], targets: list[Row], settings: FitSettings, draft: Draft) -> None:
     """Fit the sweep's finished runs and predict the `targets` (`name`, `params`, `tokens`, `flops`
     of each), before these are trained.
@@ -42,7 +44,7 @@ def fit(runs: list[Artifact], targets: list[Row], settings: FitSettings, draft: 
     (law, found), power = _law(fitted, targets, settings), _power(fitted, targets)
     cuts = [_cut(fitted, targets, settings, most) for most in settings.cuts]
     further = _further(found, fitted, targets) if found else {}
-    facts = {
+    facts: Row = {
         "runs": rows,
         "best": min(finished, key=lambda r: r["loss"])["name"] if finished else None,
         "fit": law,
@@ -179,7 +181,9 @@ def _cut(fitted: list[Row], targets: list[Row], settings: FitSettings, most: flo
 
 
 def _power(fitted: list[Row], targets: list[Row]) -> Row | None:
-    """loss = c flops^a through the runs that no cheaper run beats; `at` every target."""
+    """loss = c flops^a through the runs that no cheaper run beats; `at` every target. None where
+    these all cost much the same.
+    """
     import numpy as np
 
     from tasks.scaling.law.fit import fit_columns
@@ -188,7 +192,7 @@ def _power(fitted: list[Row], targets: list[Row]) -> Row | None:
     for candidate in fitted:
         if not frontier or candidate["loss"] < frontier[-1]["loss"]:
             frontier.append(candidate)
-    if len({r["flops"] for r in frontier}) < 2:
+    if not frontier or frontier[-1]["flops"] < LEAST_SPAN * frontier[0]["flops"]:
         return None
     columns = {"x": "flops", "y": "loss"}
     arrays = {x: np.array([r[name] for r in frontier]) for x, name in columns.items()}

@@ -127,7 +127,7 @@ def _trainer(settings: TokenizerSettings) -> Any:
         "wordpiece": trainers.WordPieceTrainer,
         "unigram": trainers.UnigramTrainer,
     }
-    prefix = {"continuing_subword_prefix": ""} if settings.kind == "wordpiece" else {}
+    prefix: Any = {"continuing_subword_prefix": ""} if settings.kind == "wordpiece" else {}
     return kinds[settings.kind](
         vocab_size=settings.vocab_size,
         special_tokens=[*SPECIALS, *settings.special_tokens],

@@ -8,7 +8,7 @@ SECRET, PRIVATE_KEY, EMAIL, IBAN, CARD, NATIONAL_ID, IP, PHONE, ADDRESS = range(
 
 
 @kernel
-def mark(marks, wanted, prefilter, lo, hi):  # type: ignore[no-untyped-def]
+def mark(marks, wanted, prefilter, lo, hi):
     """Note a place, if that prefilter is wanted. The first row counts the marks, also those for
     which there is no room.
     """
@@ -32,7 +32,7 @@ def is_alphanumeric(c: int) -> bool:
 
 
 @kernel
-def starts_word(t, k, hi, words):  # type: ignore[no-untyped-def]
+def starts_word(t, k, hi, words):
     """Whether one of the words, in either case, begins at k."""
     joined, offsets, _ = words
     for w in range(len(offsets) - 1):

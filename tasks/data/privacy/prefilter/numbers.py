@@ -15,7 +15,7 @@ from tasks.data.privacy.prefilter.marks import (
 
 
 @kernel
-def number(t, lo, hi, i, wanted, marks, flags, words):  # type: ignore[no-untyped-def]
+def number(t, lo, hi, i, wanted, marks, flags, words):
     """A run of digits and separators that begins at i (`spans.RUN`); its end, and the marks."""
     digits, groups, dotted, fours, threes = 0, 0, 0, 0, 0
     before, last = 0, 0  # lengths of the two groups before
@@ -95,7 +95,7 @@ def _luhn(t: Bytes, first: int, end: int) -> bool:
 
 
 @kernel
-def _is_announced(t, lo, hi, i, j, words):  # type: ignore[no-untyped-def]
+def _is_announced(t, lo, hi, i, j, words):
     """Whether a word for telephone may stand before i or right behind j. Any character beyond ASCII
     may be part of one.
     """

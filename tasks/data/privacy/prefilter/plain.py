@@ -9,7 +9,7 @@ OTHER = 0x81  # a character that has no plain spelling
 
 
 @kernel
-def fold_all(data, offsets, texts, folded, plain, places, ends):  # type: ignore[no-untyped-def]
+def fold_all(data, offsets, texts, folded, plain, places, ends):
     """Write the plain spelling of some texts, the place of each byte, and where each text ends."""
     n = 0
     for k in range(len(texts)):
@@ -18,7 +18,7 @@ def fold_all(data, offsets, texts, folded, plain, places, ends):  # type: ignore
 
 
 @kernel
-def _fold(data, lo, hi, folded, plain, places, n):  # type: ignore[no-untyped-def]
+def _fold(data, lo, hi, folded, plain, places, n):
     """Write one from n on; its end."""
     i = lo
     while i < hi:

@@ -27,7 +27,7 @@ from tasks.data.privacy.prefilter.tables import (
 
 
 @kernel
-def sign(t, lo, hi, i, stop, wanted, marks, flags, names):  # type: ignore[no-untyped-def]
+def sign(t, lo, hi, i, stop, wanted, marks, flags, names):
     """A character that an address, an assignment, a URL or a key hangs on."""
     if stop == AT:
         if _is_address(t, lo, hi, i, flags):
@@ -65,7 +65,7 @@ def _ends_scheme(t: Bytes, i: int, hi: int) -> bool:
 
 
 @kernel
-def _is_address(t, lo, hi, i, flags):  # type: ignore[no-untyped-def]
+def _is_address(t, lo, hi, i, flags):
     """Whether something like a local part precedes, and a domain with a dot follows, the "@"."""
     if i == lo or i + 3 > hi:
         return False
@@ -90,13 +90,13 @@ def _is_address(t, lo, hi, i, flags):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _is_assigned(t, lo, hi, i, flags, names):  # type: ignore[no-untyped-def]
+def _is_assigned(t, lo, hi, i, flags, names):
     """Whether a value that may be a secret follows, and a telling name precedes, the sign."""
     return _has_value(t, hi, i + 1, flags) and _has_name(t, lo, i, flags, names)
 
 
 @kernel
-def _has_value(t, hi, k, flags):  # type: ignore[no-untyped-def]
+def _has_value(t, hi, k, flags):
     """Whether 16 characters or more of letters and digits, or 8 of three kinds, follow from k on,
     after `>`, white space and a quote.
     """
@@ -122,7 +122,7 @@ def _has_value(t, hi, k, flags):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _has_name(t, lo, i, flags, names):  # type: ignore[no-untyped-def]
+def _has_name(t, lo, i, flags, names):
     """Whether a telling name ends before the sign at i, and signs, white space and a quote."""
     k = i
     for _ in range(2):
@@ -141,7 +141,7 @@ def _has_name(t, lo, i, flags, names):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _colon(t, lo, hi, i, wanted, marks, flags):  # type: ignore[no-untyped-def]
+def _colon(t, lo, hi, i, wanted, marks, flags):
     """A login in a URL, or the first colon, or the double one, of an IPv6 address."""
     if i + 8 < hi and t[i + 1] == 0x2F and t[i + 2] == 0x2F:
         if _has_login(t, hi, i + 3, flags):
@@ -151,7 +151,7 @@ def _colon(t, lo, hi, i, wanted, marks, flags):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _has_login(t, hi, start, flags):  # type: ignore[no-untyped-def]
+def _has_login(t, hi, start, flags):
     """Whether `user:password@` begins there, in the first 197 bytes of a URL's rest."""
     parts = False
     for k in range(start, min(hi, start + 197)):
@@ -165,7 +165,7 @@ def _has_login(t, hi, start, flags):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _address(t, lo, hi, i, wanted, marks, flags):  # type: ignore[no-untyped-def]
+def _address(t, lo, hi, i, wanted, marks, flags):
     """Mark the run of hexadecimal digits and colons around i when it may be an IPv6 address."""
     first, end = i - 1, i
     while first > lo and i - first < 30 and (flags[t[first - 1]] & HEX or t[first - 1] == 0x3A):

@@ -19,7 +19,7 @@ TOKEN_BACK = 64
 
 
 @kernel
-def prefilter_texts(  # type: ignore[no-untyped-def]
+def prefilter_texts(
     data, offsets, wanted, foreign, plain, marks, flags, prefixes, lengths, words, names
 ):
     """Mark all texts; those that are in another than plain spelling have no mark, and are noted."""
@@ -37,7 +37,7 @@ def prefilter_texts(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _prefilter(t, lo, hi, plain, wanted, marks, flags, prefixes, lengths, words, names):  # type: ignore[no-untyped-def]
+def _prefilter(t, lo, hi, plain, wanted, marks, flags, prefixes, lengths, words, names):
     """Mark one text; whether it was in the spelling it was said to be in."""
     i = lo
     numbers = False
@@ -68,7 +68,7 @@ def _prefilter(t, lo, hi, plain, wanted, marks, flags, prefixes, lengths, words,
 
 
 @kernel
-def _word(t, lo, hi, i, wanted, marks, flags, prefixes, lengths):  # type: ignore[no-untyped-def]
+def _word(t, lo, hi, i, wanted, marks, flags, prefixes, lengths):
     """A word with its first digit at i: of a token, an IBAN or an identity number; its end."""
     first, j = i, i + 1
     while first > lo and flags[t[first - 1]] & WORD:
@@ -96,7 +96,7 @@ def _word(t, lo, hi, i, wanted, marks, flags, prefixes, lengths):  # type: ignor
 
 
 @kernel
-def _token(t, lo, hi, first, j, wanted, marks, flags, prefixes):  # type: ignore[no-untyped-def]
+def _token(t, lo, hi, first, j, wanted, marks, flags, prefixes):
     """Mark the token of known form that the word at `first` to j is part of."""
     end = j
     while end < hi and flags[t[end]] & VALUE:
