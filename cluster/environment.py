@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 
 from cluster.errors import BadInput
-from cluster.home import home, subfolder
+from cluster.home import cache_folder, home, subfolder
 
 ROOT = str(Path(__file__).parents[1])
 """Where `flows`, `tasks`, `model` and `cluster` lie."""
@@ -121,12 +121,12 @@ def worker_variables() -> dict[str, str]:
 
 
 def keep_bytecode() -> None:
-    """Cache bytecode in the home where it may not lie beside the source, here and in children.
+    """Cache bytecode elsewhere where it may not lie beside the source, here and in children.
 
     Else every command, server and worker compiles its libraries anew, seconds each.
     """
     if "PYTHONDONTWRITEBYTECODE" in os.environ:
-        default("PYTHONPYCACHEPREFIX", str(subfolder("bytecode")))
+        default("PYTHONPYCACHEPREFIX", str(cache_folder("bytecode")))
         sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
         del os.environ["PYTHONDONTWRITEBYTECODE"]
 

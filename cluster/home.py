@@ -22,3 +22,19 @@ def subfolder(name: str) -> Path:
     path = home() / name
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
+
+
+def cache_folder(name: str) -> Path:
+    """A folder for what can be made anew, compiled kernels or bytecode, which all clones and homes
+    of a user share: in `headrace` in the system's cache folder, `~/.cache`.
+
+    Where nothing can be written there, as for a user without a home, in `$HEADRACE_HOME/cache`.
+    """
+    try:
+        system = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = system / "headrace" / name
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        writable = os.access(folder, os.W_OK)
+    except (OSError, RuntimeError):
+        writable = False
+    return folder if writable else subfolder(f"cache/{name}")

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ for _name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
     os.environ.pop(_name, None)
 
 from hypothesis import settings  # noqa: E402
+from xdist.scheduler import LoadScopeScheduling  # noqa: E402
 
 from cluster.environment import prepare  # noqa: E402
 
@@ -28,6 +30,27 @@ prepare()
 settings.register_profile("headrace", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("headrace")
+
+
+# Rooms whose tests look at services: these are started once, for one process to run them all.
+SERVED = tuple(f"tests/{room}/" for room in ("cluster", "end_to_end", "faults", "flows"))
+
+
+class ByFile(LoadScopeScheduling):
+    """Hands out whole files, whose fixtures are made once, and first of all the rooms served."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "served" if nodeid.startswith(SERVED) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Processes: one for a part of the suite, as they take a while to start."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return min(4, os.cpu_count() or 1) if whole else 0
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return ByFile(config, log)
 
 
 def pytest_sessionfinish() -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cluster.home import cache_folder
 from tasks.data.kernels.caching import source_hash
 from tasks.data.kernels.characters import kept
-from tasks.data.kernels.folder import cache_folder
 
 INNER = '''
 from tasks.data.kernels import kernel
@@ -43,10 +43,7 @@ def later(x: int) -> int:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
-    cache_folder.cache_clear()
-    yield
-    cache_folder.cache_clear()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def imported(clone: Path, inner: str = INNER, outer: str = OUTER) -> ModuleType:
@@ -118,14 +115,12 @@ def test_a_table_is_made_once_for_each_version_of_its_maker():
 
 def test_a_user_who_can_write_no_cache_has_it_in_the_home(tmp_path, fresh_home, monkeypatch):
     (tmp_path / "file").touch()
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file" / "kernels"))
-    assert cache_folder() == fresh_home / "kernels"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert cache_folder("kernels") == fresh_home / "cache" / "kernels"
 
 
 def test_by_default_all_clones_and_homes_of_a_user_share_it(tmp_path, fresh_home, monkeypatch):
-    monkeypatch.delenv("NUMBA_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert cache_folder() == tmp_path / "cache" / "headrace"
+    assert cache_folder("kernels") == tmp_path / "cache" / "headrace" / "kernels"
 
 
 KERNELS = sorted(p for p in Path("tasks").rglob("*.py") if "@kernel\n" in p.read_text())

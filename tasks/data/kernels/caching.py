@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, _CacheLocator
 
-from tasks.data.kernels.folder import cache_folder
+from cluster.home import cache_folder
 
 
 class KernelCache(NullCache):
@@ -34,7 +34,7 @@ class KernelCache(NullCache):
     @property
     def cache_path(self) -> str:
         """The folder."""
-        return str(cache_folder())
+        return str(cache_folder("kernels"))
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """The kernel for these types of arguments; None when it must be compiled."""
@@ -52,7 +52,7 @@ class _Locator(_CacheLocator):
         self._source, self._py_file = source_hash(function), file
 
     def get_cache_path(self) -> str:
-        return str(cache_folder())
+        return str(cache_folder("kernels"))
 
     def get_source_stamp(self) -> str:
         return self._source

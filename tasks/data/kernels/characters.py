@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cluster.home import cache_folder
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes
-from tasks.data.kernels.folder import cache_folder
 
 CODE_POINTS = 0x110000
 ALPHA, DIGIT, SPACE, UPPER, LOWER, PRINTABLE, WORD, WIDE = (1 << k for k in range(8))
@@ -93,7 +93,7 @@ def kept(name: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
     from tasks.data.kernels.caching import source_hash
 
     name = f"{unicodedata.unidata_version}-{source_hash(make)}-{name}"
-    path: Path = cache_folder() / name
+    path: Path = cache_folder("kernels") / name
     if not path.exists():
         partial = path.with_name(f".{os.getpid()}-{name}")
         with partial.open("wb") as file:
