@@ -16,7 +16,8 @@ import pytest
 _HOME = Path(tempfile.mkdtemp(prefix="hr-"))
 os.environ["HEADRACE_HOME"] = str(_HOME)
 os.environ["PREFECT_PROFILES_PATH"] = str(_HOME / "profiles.toml")
-for _name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
+RAY = ("RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH")
+for _name in ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI", *RAY):
     os.environ.pop(_name, None)
 
 from hypothesis import settings  # noqa: E402

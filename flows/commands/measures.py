@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from cluster.errors import BadInput, StageFailed
-from flows.commands.options import AsJson, Home
+from flows.commands.options import AsJson, Concurrency, Encoder, Home, Layer, ScoredRows
 from flows.views.output import Output, output
 
 
@@ -66,20 +66,16 @@ def judge(
         int, typer.Option(min=1, help="of qag and summary: questions on each text")
     ] = 3,
     samples: Annotated[int, typer.Option(min=1, help="replies where p is unknown")] = 1,
-    concurrency: Annotated[int, typer.Option(min=1, help="requests at a time, at most")] = 16,
+    concurrency: Concurrency = 16,
     deadline: Annotated[float, typer.Option(min=0.1, help="seconds for one request")] = 120.0,
     repeats: Annotated[int, typer.Option(min=0, help="more tries where no answer is read")] = 5,
     prices: Annotated[
         str | None, typer.Option(metavar="IN,OUT[,CACHED]", help="USD per million tokens")
     ] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="USD, kept; needs --prices")] = None,
-    to: Annotated[
-        Path | None, typer.Option(help="write the rows with their scores, for `headrace agree`")
-    ] = None,
-    encoder: Annotated[
-        Path | None, typer.Option(help="model folder, for selfcheck by bertscore or nli")
-    ] = None,
-    layer: Annotated[int | None, typer.Option(min=1, help="of the encoder; default last")] = None,
+    to: ScoredRows = None,
+    encoder: Encoder = None,
+    layer: Layer = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -91,39 +87,29 @@ def judge(
 
     with output(as_json) as out:
         work = Assignment(
-            metric=metric,
-            criterion=criteria,
-            steps=steps,
-            scale=None if scale is None else parse_scale(scale),
-            explain=explain,
-            reading=reading,
-            questions=questions,
-            variant=variant,
-            rubric=rubric,
-            encoder=encoder,
-            layer=layer,
-        )
+            metric=metric, criterion=criteria, variant=variant, steps=steps, rubric=rubric,
+            scale=None if scale is None else parse_scale(scale), explain=explain, reading=reading,
+            questions=questions, encoder=encoder, layer=layer,
+        )  # fmt: skip
         endpoint = None
         if judge_url and judge_model:
             endpoint = Endpoint(
-                judge_url,
-                judge_model,
-                samples,
-                concurrency=concurrency,
-                deadline=deadline,
-                repeats=repeats,
-                prices=_prices(prices),
-                budget=budget,
-            )
+                judge_url, judge_model, samples, concurrency=concurrency, deadline=deadline,
+                repeats=repeats, prices=_prices(prices), budget=budget,
+            )  # fmt: skip
         result = judge_file(file, work, endpoint, to, Store())
-        out.result(result)
-        shown = {k: v for k, v in result.items() if k not in ("rows", "warnings")}
-        _rows(out, shown)
-        for warning in result["warnings"]:
-            out.say(f"warning: {warning}")
-        if result["rows"] and not result["scored"]:
-            why = ", ".join(f"{reason} ({n})" for reason, n in result["unscored"].items())
-            raise StageFailed(f"no row of {file} was scored: {why}")
+        _show_judged(out, result, file)
+
+
+def _show_judged(out: Output, result: dict[str, Any], file: Path) -> None:
+    """Show what was found. Raises StageFailed where no row was scored."""
+    out.result(result)
+    _rows(out, {k: v for k, v in result.items() if k not in ("rows", "warnings")})
+    for warning in result["warnings"]:
+        out.say(f"warning: {warning}")
+    if result["rows"] and not result["scored"]:
+        why = ", ".join(f"{reason} ({n})" for reason, n in result["unscored"].items())
+        raise StageFailed(f"no row of {file} was scored: {why}")
 
 
 def agree(

@@ -53,31 +53,19 @@ def generate(
 
     with output(as_json) as out:
         settings = GenerationSettings(
-            decoding=decoding,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            num_beams=num_beams,
-            length_penalty=length_penalty,
-            samples=max(2, num_beams),
-            max_tokens=max_tokens,
-            stop=stop or [],
-            seed=seed,
-            chat=chat,
-            top_logprobs=top_logprobs,
-            compile=compiled,
-        )
+            decoding=decoding, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+            num_beams=num_beams, length_penalty=length_penalty, samples=max(2, num_beams),
+            max_tokens=max_tokens, stop=stop or [], seed=seed, chat=chat,
+            top_logprobs=top_logprobs, compile=compiled,
+        )  # fmt: skip
         folder = Path(model) if Path(model).is_dir() else Store().get(model).path
         examples = read_shots(shots) if shots else []
         result = generate_text(folder, prompt, settings, examples, None if as_json else _print)
-        log_probs = result.pop("logprobs")
-        if logprobs:
-            result["logprobs"] = log_probs
-        out.result(result)
+        told = result if logprobs else {k: v for k, v in result.items() if k != "logprobs"}
+        out.result(told)
         out.say("")
         if logprobs:
-            rows = zip(result["tokens"], log_probs, strict=True)
+            rows = zip(told["tokens"], told["logprobs"], strict=True)
             out.table(("token", "log-probability"), ((id_, f"{x:.4f}") for id_, x in rows))
 
 

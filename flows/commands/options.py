@@ -57,6 +57,17 @@ Home = Annotated[
         is_eager=True,
     ),
 ]
+Encoder = Annotated[
+    Path | None, typer.Option(help="model folder, for what compares meanings: bertscore, nli")
+]
+Layer = Annotated[int | None, typer.Option(min=1, help="of the encoder; default last")]
+ScoredRows = Annotated[
+    Path | None, typer.Option(help="write the rows with their scores, for `headrace agree`")
+]
+Contamination = Annotated[
+    Path | None, typer.Option(help="a `decontaminate` artifact: clean and dirty rows apart, too")
+]
+Concurrency = Annotated[int, typer.Option(min=1, help="requests at a time, at most")]
 ArtifactName = Annotated[
     str, typer.Argument(help="stage/folder, a stage's name, or a fingerprint's beginning")
 ]

@@ -6,25 +6,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cluster.errors import BadInput, StageFailed
-from flows.commands.options import AsJson, Home
+from flows.commands.options import (
+    AsJson,
+    Concurrency,
+    Contamination,
+    Encoder,
+    Home,
+    Layer,
+    ScoredRows,
+)
 from flows.views.output import Output, output
 
 if TYPE_CHECKING:
     from tasks.evaluation.exams.catalogue import NamedCandidate
 
+METRICS = (
+    "names with commas: bleu, chrf, chrf++, rouge1 to rouge4, rougeL, rougeLsum, rougeW, rougeS, "
+    "rougeSU4, meteor, exact, bertscore, learned"
+)
+
 
 def score(
     file: Annotated[
-        Path,
-        typer.Argument(help='JSON lines {"prediction","references":[..]} or "reference", also .gz'),
+        Path, typer.Argument(help='JSON lines {"prediction", "references": [..]} or "reference"')
     ],
-    metrics: Annotated[
-        str,
-        typer.Option(
-            help="names with commas: bleu, chrf, chrf++, rouge1 to rouge4, rougeL, rougeLsum,"
-            " rougeW, rougeS, rougeSU4, meteor, exact, bertscore, learned"
-        ),
-    ] = "bleu,rouge1,rougeL",
+    metrics: Annotated[str, typer.Option(help=METRICS)] = "bleu,rouge1,rougeL",
     stem: Annotated[bool, typer.Option("--stem", help="compare word stems in ROUGE")] = False,
     formula: Annotated[
         Literal["best", "A", "B"], typer.Option(help="of ROUGE with several references")
@@ -35,8 +41,8 @@ def score(
     synonyms: Annotated[
         bool, typer.Option("--synonyms", help="METEOR's WordNet stage, where installed")
     ] = False,
-    encoder: Annotated[Path | None, typer.Option(help="model folder for bertscore")] = None,
-    layer: Annotated[int | None, typer.Option(min=1, help="of the encoder; default last")] = None,
+    encoder: Encoder = None,
+    layer: Layer = None,
     baseline: Annotated[
         Path | None, typer.Option(help="LAYER,P,R,F lines that become 0 in bertscore")
     ] = None,
@@ -58,12 +64,8 @@ def score(
     group: Annotated[
         str | None, typer.Option(help="a field, e.g. the document: intervals draw whole groups")
     ] = None,
-    to: Annotated[
-        Path | None, typer.Option(help="write the rows with their scores, for `headrace agree`")
-    ] = None,
-    contamination: Annotated[
-        Path | None, typer.Option(help="a `decontaminate` artifact: score clean and dirty rows too")
-    ] = None,
+    to: ScoredRows = None,
+    contamination: Contamination = None,
     as_json: AsJson = False,
 ) -> None:
     """Scores of predictions against references, with signatures."""
@@ -73,20 +75,10 @@ def score(
     with output(as_json) as out:
         names = [name.strip() for name in metrics.split(",")]
         manner = Manner(
-            stem=stem,
-            formula=formula,
-            script=script,
-            synonyms=synonyms,
-            encoder=encoder,
-            layer=layer,
-            baseline=baseline,
-            idf=idf,
-            learned=learned,
-            tokenize=tokenize,
-            smooth=smooth,
-            smooth_value=smooth_value,
-            chrf_eps=chrf_eps,
-        )
+            stem=stem, formula=formula, script=script, synonyms=synonyms, encoder=encoder,
+            layer=layer, baseline=baseline, idf=idf, learned=learned, tokenize=tokenize,
+            smooth=smooth, smooth_value=smooth_value, chrf_eps=chrf_eps,
+        )  # fmt: skip
         result = score_file(file, names, manner, contamination, against, group, to)
         out.result(result)
         _show_scores(out, result)
@@ -149,11 +141,8 @@ def exam(
     answers: Annotated[
         Path | None, typer.Option(help="its answers, given elsewhere: JSON lines {id, prediction}")
     ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="requests at a time, at most")] = 16,
-    contamination: Annotated[
-        Path | None,
-        typer.Option(help="a `decontaminate` artifact; without it, the model's own is looked for"),
-    ] = None,
+    concurrency: Concurrency = 16,
+    contamination: Contamination = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="ask again what was asked")] = False,
     cron: Annotated[
         str | None, typer.Option(help='put new models to it on a schedule: "*/15 * * * *"')
@@ -165,7 +154,8 @@ def exam(
 
     kind: choice (rows have `choices`, `answer` its number), exact (`answers`), code (`tests`),
     overlap (`references`; metric: rougeL) or perplexity. prompt: "{field}" of the rows; shots: N of
-    `examples`. What was answered already is not asked again.
+    `examples`. What was answered already is not asked again. Where no --contamination is named,
+    the model's own is looked for.
     """
     from cluster.store import Store
     from tasks.evaluation.exams.catalogue import named_candidates

@@ -6,6 +6,7 @@ trained = train_network(shards, settings, model, vocab_size, seed, draft)
 import hashlib
 import logging
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,24 +73,9 @@ def train_network(
         arranged = Arrangement(packing.path, mixture, settings.batches)
     order = samples_of(shards, "train", settings, config.family, vocabulary, seed, arranged)
     sources = _sources(order.loader, shards, packing, mixture, settings)
-    job = TrainJob(
-        build=partial(program, shards.path, config, settings, vocabulary, seed, arranged),
-        steps=settings.steps,
-        batch_samples=settings.batch_samples,
-        ramp=settings.batches.ramp,
-        micro_samples=draft.placement.micro_samples(settings.context),
-        optimizer=settings.optimizer,
-        precision=settings.precision,
-        seed=seed,
-        most_skipped=settings.most_skipped,
-        flops_per_token=flops_per_token(config),
-        data=_bytes_of(shards, packing),
-        scratch=draft.scratch,
-        tracker=draft.tracker,
-        on_progress=draft.progress,
-        checkpoint_seconds=draft.placement.checkpoint_seconds,
-        keep_state=keep_state,
-    )
+    build_program = partial(program, shards.path, config, settings, vocabulary, seed, arranged)
+    data = _bytes_of(shards, packing)
+    job = _job(build_program, config, settings, seed, data, draft, keep_state)
     weights = launch(job, draft.placement)
     module = with_objective(build(config), settings.objective)
     load_trained(module, weights)
@@ -114,6 +100,35 @@ def train_network(
         "history": thin(rows, ("step", "loss", "lr")),
     }
     return module
+
+
+def _job(
+    build_program: Callable[[], Program],
+    config: ModelConfig,
+    settings: PretrainSettings,
+    seed: int,
+    data: str,
+    draft: Draft,
+    keep_state: bool,
+) -> TrainJob:
+    return TrainJob(
+        build=build_program,
+        steps=settings.steps,
+        batch_samples=settings.batch_samples,
+        ramp=settings.batches.ramp,
+        micro_samples=draft.placement.micro_samples(settings.context),
+        optimizer=settings.optimizer,
+        precision=settings.precision,
+        seed=seed,
+        most_skipped=settings.most_skipped,
+        flops_per_token=flops_per_token(config),
+        data=data,
+        scratch=draft.scratch,
+        tracker=draft.tracker,
+        on_progress=draft.progress,
+        checkpoint_seconds=draft.placement.checkpoint_seconds,
+        keep_state=keep_state,
+    )
 
 
 def program(
