@@ -28,11 +28,20 @@ def main(port: str | None = None) -> None:
 
 
 def _serve(uri: str, port: str, artifacts: str) -> None:
-    from mlflow.cli import cli
+    """The app behind `mlflow server`, in this process: that command starts a second one for it,
+    which imports everything again.
+    """
+    import uvicorn
+    from mlflow import server
+    from mlflow.environment_variables import _MLFLOW_SGI_NAME
 
-    address = ("--host", "127.0.0.1", "--port", port, "--workers", "1")
-    store = ("--backend-store-uri", uri, "--artifacts-destination", artifacts)
-    cli(["server", *address, *store], standalone_mode=False)
+    os.environ[server.BACKEND_STORE_URI_ENV_VAR] = uri
+    os.environ[server.REGISTRY_STORE_URI_ENV_VAR] = uri
+    os.environ[server.ARTIFACT_ROOT_ENV_VAR] = "mlflow-artifacts:/"
+    os.environ[server.SERVE_ARTIFACTS_ENV_VAR] = "true"
+    os.environ[server.ARTIFACTS_DESTINATION_ENV_VAR] = artifacts
+    os.environ[_MLFLOW_SGI_NAME.name] = "uvicorn"
+    uvicorn.run("mlflow.server.fastapi_app:app", port=int(port), log_level="warning")
 
 
 if __name__ == "__main__":

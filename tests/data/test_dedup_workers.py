@@ -67,7 +67,10 @@ def test_any_number_of_workers_gives_the_same_artifact(store, artifact):
     assert made[0][1]["cut"][1]["count"] > 10
 
 
-@pytest.mark.parametrize("step", ["signatures", "packed", "verdicts"])
+@pytest.mark.parametrize(
+    "step",
+    ["signatures", *(pytest.param(s, marks=pytest.mark.slow) for s in ("packed", "verdicts"))],
+)
 def test_a_worker_killed_in_a_step_changes_nothing(store, artifact, step):
     expected = run(store, artifact, 1)
     killed = []

@@ -86,7 +86,7 @@ def test_a_run_rides_through_the_death_of_prefect_and_mlflow(
         assert again.url == process.url
 
 
-@pytest.mark.parametrize("daemon", ["raylet", "gcs_server"])
+@pytest.mark.parametrize("daemon", ["raylet", pytest.param("gcs_server", marks=pytest.mark.slow)])
 def test_a_run_rides_through_the_death_of_ray(toy: ModuleType, tmp_path: Path, daemon: str) -> None:
     def attack() -> None:
         kill(next(p.pid for p in ray_session._daemons if p.name() == daemon))

@@ -75,7 +75,7 @@ def train_here(folder: Path, dropout: float = 0.1, **placement: int) -> None:
     launch(job, Placement(**placement))
 
 
-@pytest.mark.parametrize("zero_stage", [0, 2])
+@pytest.mark.parametrize("zero_stage", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_killed_training_ends_with_the_same_bits(tmp_path: Path, zero_stage: int) -> None:
     killed, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
     process = start(killed, zero_stage=zero_stage, pause=0.02)
@@ -112,7 +112,8 @@ def test_sigterm_saves_and_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("zero_stage", "then", "harm"), [(1, 1, signal.SIGKILL), (3, 0, signal.SIGSTOP)]
+    ("zero_stage", "then", "harm"),
+    [(1, 1, signal.SIGKILL), pytest.param(3, 0, signal.SIGSTOP, marks=pytest.mark.slow)],
 )
 def test_two_workers_are_continued_by_one(
     tmp_path: Path, zero_stage: int, then: int, harm: signal.Signals

@@ -74,8 +74,11 @@ def test_zero_stages_train_alike(tmp_path: Path, name: OptimizerName, zero_stage
     assert losses(sharded, zero_stage=zero_stage) == pytest.approx(losses(plain), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("zero_stage", [0, 2, 3])
+RESUMED = [(name, stage) for name in EVERY for stage in (0, 2)] + [("adamw", 3)]
+SLOW = [pytest.param(n, 3, marks=pytest.mark.slow) for n in EVERY if n != "adamw"]
+
+
+@pytest.mark.parametrize(("name", "zero_stage"), [*RESUMED, *SLOW])
 def test_a_stopped_training_ends_with_the_same_losses(
     tmp_path: Path, name: OptimizerName, zero_stage: int
 ) -> None:
