@@ -9,11 +9,9 @@ from cluster.errors import BadInput
 def home() -> Path:
     """`$HEADRACE_HOME` or `~/.headrace`, created private to the user; BadInput for a file."""
     path = Path(os.environ.get("HEADRACE_HOME") or Path.home() / ".headrace").expanduser().resolve()
-    if not path.exists():
-        path.mkdir(parents=True, mode=0o700)
-        path.chmod(0o700)
-    elif not path.is_dir():
+    if path.exists() and not path.is_dir():
         raise BadInput(f"the home {path} is a file; name a folder, with --home or HEADRACE_HOME")
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)  # another process may be as far
     return path
 
 

@@ -33,8 +33,12 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("headrace")
 
 
-# Rooms whose tests look at services: these are started once, for one process to run them all.
-SERVED = tuple(f"tests/{room}/" for room in ("cluster", "end_to_end", "faults", "flows"))
+# What looks at services: these are started once, for one process to run all of it.
+SERVED = (
+    *(f"tests/{room}/" for room in ("cluster", "end_to_end", "faults", "flows")),
+    "tests/evaluation/judging/test_secrets.py",
+    "tests/evaluation/test_exam_schedule.py",
+)
 
 
 class ByFile(LoadScopeScheduling):

@@ -49,7 +49,7 @@ def run(
 
 def states(flow_run_id: str) -> dict[str, str]:
     """The state of the flow run and of the last run of each task; they arrive with a delay."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while True:
         with httpx.Client(base_url=os.environ["PREFECT_API_URL"]) as server:
             flow_run = server.get(f"/flow_runs/{flow_run_id}").raise_for_status().json()

@@ -1,6 +1,6 @@
 """Faults of the programs that these scores are known from, each with what ours does instead.
 
-The judges' are in tests/scoring/judging.
+The judges' are in tests/evaluation/judging.
 """
 
 import math

@@ -113,7 +113,7 @@ def test_faults_change_nothing_and_lose_nothing(
 KILLED = """
 import sys
 from pathlib import Path
-from tests.scoring.judging.test_replay import question
+from tests.evaluation.judging.test_replay import question
 from tasks.evaluation.judging.client import EndpointJudge
 from tasks.evaluation.judging.endpoint import Endpoint
 from tasks.evaluation.judging.reply_store import ReplyStore
