@@ -165,3 +165,32 @@ def test_every_parameter_is_passed_by_some_call_of_the_product() -> None:
 
 if __name__ == "__main__":
     print("\n".join(unreached()))
+
+
+def unread(tree: ast.Module) -> list[str]:
+    """Options of commands that their function does not read; `--home` acts by itself."""
+    commands = [n for n in tree.body if isinstance(n, Function)]
+    return [
+        f"{command.name} --{arg.arg}"
+        for command in commands
+        if any(_is_command(arg) for arg in command.args.args)
+        for arg in command.args.args
+        if arg.arg != "home" and arg.arg not in _loaded(command.body)
+    ]
+
+
+def _loaded(body: list[ast.stmt]) -> set[str]:
+    nodes = (node for statement in body for node in ast.walk(statement))
+    return {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def test_every_option_of_a_command_is_read() -> None:
+    found = {path: tree for path, tree in modules().items() if path.startswith("flows/commands/")}
+    assert not [fault for tree in found.values() for fault in unread(tree)]
+    assert any(
+        _is_command(a)
+        for t in found.values()
+        for n in t.body
+        if isinstance(n, Function)
+        for a in n.args.args
+    )

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import httpx
 import pytest
+from prefect.events.worker import EventsWorker
 
 from cluster import ray_session, services
 from cluster.runs import StageRecord
@@ -19,6 +20,7 @@ from cluster.runs import StageRecord
 def toy(shared_home: Path) -> Iterator[ModuleType]:
     """The toy pipeline, importable by the workers too."""
     services.up()
+    EventsWorker.reset_instances_for_fork()  # an earlier test's talks to a server that is gone
     here = str(Path(__file__).parent)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(here)
