@@ -42,18 +42,13 @@ SERVED = (
 
 
 class ByFile(LoadScopeScheduling):
-    """Hands out whole files, whose fixtures are made once, and first of all the rooms served."""
+    """With `-n 2`: whole files, whose fixtures are made once, and first of all the rooms served."""
 
     def _split_scope(self, nodeid: str) -> str:
         return "served" if nodeid.startswith(SERVED) else nodeid.partition("::")[0]
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Processes: one for a part of the suite, as they take a while to start."""
-    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    return min(4, os.cpu_count() or 1) if whole else 0
-
-
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     return ByFile(config, log)
 

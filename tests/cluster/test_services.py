@@ -128,7 +128,8 @@ def test_a_lost_or_damaged_record_is_made_again_from_what_runs(
 
 
 def test_what_a_dead_service_leaves_behind_is_ended(fresh_home: Path) -> None:
-    process = spawn("parent", ["sh", "-c", "sleep 100 & echo $!; wait"], {})
+    child = "import time; print('here', flush=True); time.sleep(100)"
+    process = spawn("parent", ["sh", "-c", f'{sys.executable} -c "{child}" & wait'], {})
     while not Path(process.log).read_text().strip():
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
