@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cluster.errors import BadInput
 from cluster.processes import Process
 
 POLL_SECONDS = 0.2
@@ -36,13 +37,20 @@ def _watch(
     deaths: dict[str, int] = {}
     pause = threading.Event()
     while not pause.wait(POLL_SECONDS):
-        for name, process in read().items():
+        for name, process in _told(read).items():
             if process.alive:
                 seen[name] = process
             elif seen.get(name) == process:
                 del seen[name]
                 deaths[name] = deaths.get(name, 0) + 1
                 _restart(name, process, deaths[name], restart)
+
+
+def _told(read: Callable[[], Mapping[str, Process]]) -> Mapping[str, Process]:
+    try:
+        return read()
+    except (BadInput, OSError):  # a home out of reach for a moment must not end the watch
+        return {}
 
 
 def _restart(name: str, dead: Process, deaths: int, restart: Callable[[str, Process], Any]) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import BadInput
-from tasks.inference.few_shot import few_shot_chat, few_shot_prompt, read_shots
+from tasks.inference.few_shot import few_shot_chat, few_shot_prompt
+from tasks.tuning.rows import read_shots
 
 
 def test_examples_come_before_the_question_whose_answer_is_open():

@@ -48,8 +48,8 @@ def generate(
 ) -> None:
     """Continue a prompt with a trained model."""
     from cluster.store import Store
-    from tasks.inference.few_shot import read_shots
     from tasks.inference.generation import GenerationSettings, generate_text
+    from tasks.tuning.rows import read_shots
 
     with output(as_json) as out:
         settings = GenerationSettings(

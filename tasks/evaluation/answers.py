@@ -10,7 +10,7 @@ from cluster.errors import BadInput
 from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.json_lines import read_json_lines, write_json_lines
+from tasks.data.json_files import read_json_lines, write_json_lines
 
 if TYPE_CHECKING:
     from model.generation import Network

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cluster.errors import BadInput
+from tasks.data.json_files import read_json_lines, write_json_lines
 from tasks.evaluation.overlap.scores import (
     PLAIN,
     Column,
@@ -21,7 +22,6 @@ from tasks.evaluation.overlap.scores import (
     summary,
 )
 from tasks.evaluation.statistics.significance import paired_tests
-from tasks.json_lines import read_json_lines, write_json_lines
 
 Rows = list[dict[str, Any]]
 

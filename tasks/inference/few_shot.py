@@ -8,7 +8,6 @@ Output:
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,17 +16,6 @@ if TYPE_CHECKING:
 Shot = tuple[str, str]
 STOP = "\n\nInput:"
 """What a model writes when it goes on to an example of its own."""
-
-
-def read_shots(path: Path) -> list[Shot]:
-    """The examples of a JSON-lines file in its order, as `tasks.tuning.rows.read_pairs` reads them.
-
-    Raises BadInput naming the row when a field is missing.
-    """
-    from tasks.tuning.rows import read_pairs
-
-    pairs = sorted(read_pairs(path), key=lambda pair: pair.number)
-    return [(pair.instruction, pair.response) for pair in pairs]
 
 
 def few_shot_prompt(shots: Sequence[Shot], question: str) -> str:

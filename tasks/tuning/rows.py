@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cluster.errors import BadInput
-from tasks.json_lines import read_json_lines
+from tasks.data.json_files import read_json_lines
 
 INSTRUCTION_NAMES = ("instruction", "prompt", "question")
 RESPONSE_NAMES = ("response", "output", "completion", "answer")
@@ -89,6 +89,15 @@ def read_pairs(path: Path) -> list[Pair]:
         label = str(row.get("id", number))
         rows.append(Pair(label, instruction, response, context, digest(instruction), number))
     return sorted(rows, key=lambda row: row.order)
+
+
+def read_shots(path: Path) -> list[tuple[str, str]]:
+    """The instructions and responses of such a file in its order, to be shown before a prompt.
+
+    Raises BadInput naming the row when a field is missing.
+    """
+    pairs = sorted(read_pairs(path), key=lambda pair: pair.number)
+    return [(pair.instruction, pair.response) for pair in pairs]
 
 
 def split(rows: Iterable[Row], heldout_share: float) -> tuple[list[Row], list[Row]]:

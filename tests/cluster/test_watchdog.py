@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster import watchdog
+from cluster.errors import BadInput
 from cluster.processes import Process, spawn, stop
 
 SLEEP = ["sleep", "100"]
@@ -72,3 +73,17 @@ def test_a_service_that_keeps_dying_is_given_up(
     assert until(lambda: not last.alive)
     time.sleep(3 * watchdog.POLL_SECONDS)
     assert watched["a"] == last
+
+
+def test_a_record_that_cannot_be_read_for_a_moment_does_not_end_the_watch() -> None:
+    told = iter([BadInput("the home is a file"), OSError("stale file handle")])
+    calls: list[int] = []
+
+    def read() -> dict[str, Process]:
+        calls.append(len(calls))
+        for error in told:
+            raise error
+        return {}
+
+    watchdog.keep(read, lambda name, dead: None)
+    assert until(lambda: len(calls) > 3)

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.errors import BadInput
+from tasks.data.json_files import read_json_lines
 from tasks.data.privacy.names import recogniser
 from tasks.data.privacy.pii import find
 from tasks.data.privacy.spans import KINDS, Span, settle
-from tasks.json_lines import read_json_lines
 
 OWN = Path(__file__).with_name("labelled.jsonl")
 # What Presidio calls our kinds; its others (places, dates, organisations) are not ours.

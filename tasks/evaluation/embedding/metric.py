@@ -24,10 +24,10 @@ from scipy.special import expit
 
 from cluster.errors import BadInput
 from cluster.files import write_atomically
+from tasks.data.json_files import read_json_lines
 from tasks.evaluation.overlap.meteor import meteor
 from tasks.evaluation.overlap.rouge import rouge
 from tasks.evaluation.statistics.intervals import interval, resamples
-from tasks.json_lines import read_json_lines
 
 ROUGES = ("rouge1", "rouge2", "rouge3", "rougeL", "rougeSU4")
 NAMES = (

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cluster.errors import BadInput
+from tasks.data.json_files import read_json_lines
 from tasks.evaluation.judging.questions import Distribution, Question, Unscored
-from tasks.json_lines import read_json_lines
 
 if TYPE_CHECKING:
     from tasks.evaluation.judging.endpoint import Endpoint

@@ -19,11 +19,11 @@ from cluster.settings import contents
 from cluster.stage import build, specify
 from cluster.store import Spec, Store
 from cluster.tracking import JournalTracker
+from tasks.data.json_files import read_json_lines
 from tasks.data.reading.hashes import FILE
 from tasks.evaluation.exams.definition import read_exam
 from tasks.evaluation.exams.settings import MODEL_FILES, ROWS, ExamSettings, sets_of
 from tasks.evaluation.exams.stage import exam
-from tasks.json_lines import read_json_lines
 
 ALL = "all"
 EXPERIMENT = "exams"

@@ -22,8 +22,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from cluster.errors import BadInput
 from cluster.settings import Content, Settings, nearest
+from tasks.data.json_files import read_json_lines
 from tasks.data.reading.hashes import FILE
-from tasks.json_lines import read_json_lines
 
 OVERLAP = ("bleu", "chrf", "chrf++", "meteor", "rouge1", "rouge2", "rougeL", "rougeLsum")
 NEEDED: dict[str, tuple[str, ...]] = {

@@ -11,6 +11,7 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.store import Draft
 from tasks.data.decontamination.stage import ITEMS
+from tasks.data.json_files import write_json_lines
 from tasks.evaluation.exams.candidates import (
     Candidate,
     LocalCandidate,
@@ -22,7 +23,6 @@ from tasks.evaluation.exams.grading import Graded, grade
 from tasks.evaluation.exams.settings import ROWS, ExamSettings, sets_of
 from tasks.evaluation.overlap.scores import Column, intervals
 from tasks.evaluation.predictions import dirty_items
-from tasks.json_lines import write_json_lines
 from tasks.tuning.classify.metrics import wilson_interval
 
 REPLIES = "replies.sqlite"

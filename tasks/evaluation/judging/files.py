@@ -14,6 +14,7 @@ from cluster.errors import BadInput
 from cluster.home import subfolder
 from cluster.settings import nearest
 from cluster.store import Store
+from tasks.data.json_files import read_json_lines, write_json_lines
 from tasks.evaluation.judging.assessment import Assessment, Scale
 from tasks.evaluation.judging.client import EndpointJudge
 from tasks.evaluation.judging.criteria import Criterion, read_criterion
@@ -27,7 +28,6 @@ from tasks.evaluation.judging.rows import Row, read_rows
 from tasks.evaluation.judging.selfcheck import LOCAL, Tools, selfcheck
 from tasks.evaluation.judging.selfcheck import VARIANTS as SELFCHECKS
 from tasks.evaluation.judging.steps import evaluation_steps
-from tasks.json_lines import read_json_lines, write_json_lines
 
 PART_OF_METRIC = {"qag": "coverage", "summary": "min"}
 METRICS = ("geval", *PART_OF_METRIC, "selfcheck", "prometheus", "pairwise")

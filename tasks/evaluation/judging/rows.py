@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import BadInput
+from tasks.data.json_files import read_json_lines
 from tasks.evaluation.judging.questions import Unscored
-from tasks.json_lines import read_json_lines
 
 CONSTANT_ANSWER = "I do not know."
 CONSTANT_ROWS = 100

@@ -12,8 +12,8 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.stage import Outcome, stage
 from cluster.store import Draft
+from tasks.data.json_files import write_json_lines
 from tasks.evaluation.judging.settings import JudgeSettings
-from tasks.json_lines import write_json_lines
 
 if TYPE_CHECKING:
     from tasks.evaluation.judging.questions import Judge

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cluster.errors import BadInput
+from tasks.data.json_files import read_json_lines
 from tasks.evaluation.statistics import audits
 from tasks.evaluation.statistics.calibration import How, calibrate
 from tasks.evaluation.statistics.intervals import (
@@ -22,7 +23,6 @@ from tasks.evaluation.statistics.intervals import (
     statistic_interval,
 )
 from tasks.evaluation.statistics.reliability import Level, krippendorff
-from tasks.json_lines import read_json_lines
 
 RESAMPLES = 500
 
