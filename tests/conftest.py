@@ -86,3 +86,13 @@ def fresh_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     """A home of one test's own, without services."""
     monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
     yield tmp_path / "home"
+
+
+@pytest.fixture(scope="module")
+def ray_session(shared_home: Path) -> None:
+    """The Ray session of this process, which every file that needs one finds: starting one, and
+    its workers' first imports, take seconds. The process ends it.
+    """
+    from cluster import ray_session
+
+    ray_session.start()

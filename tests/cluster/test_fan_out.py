@@ -25,6 +25,7 @@ def toy(shared_home: Path) -> Iterator[ModuleType]:
 
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(FOLDER), before)))
+    ray_session.stop()  # one that runs already has workers without that path
     ray_session.start()
     yield fan_out_toy
     ray_session.stop()

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from cluster import ray_session
 from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.settings import contents
@@ -48,16 +47,8 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(intake, "BLOCK_BYTES", 1)
 
 
-@pytest.fixture(scope="module")
-def session(shared_home):
-    """A Ray session of this process."""
-    ray_session.start()
-    yield
-    ray_session.stop()
-
-
 @pytest.fixture
-def workers(session, small_blocks, monkeypatch):
+def workers(ray_session, small_blocks, monkeypatch):
     """Workers for however little text."""
     monkeypatch.setattr(blocks, "SMALL_BYTES", 0)
 

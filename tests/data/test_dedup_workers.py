@@ -14,7 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster import ray_session
 from cluster.placement import Placement
 from cluster.stage import build
 from tasks.data import blocks
@@ -24,16 +23,8 @@ from tasks.data.reading import intake
 from tests.data.deduplication.documents import PARCEL_BYTES, SETTINGS, document, edited
 
 
-@pytest.fixture(scope="module")
-def session(shared_home):
-    """A Ray session of this process."""
-    ray_session.start()
-    yield
-    ray_session.stop()
-
-
 @pytest.fixture
-def artifact(session, read_path, tmp_path, monkeypatch):
+def artifact(ray_session, read_path, tmp_path, monkeypatch):
     """Eight blocks with duplicates within and across, small partitions, workers for little text."""
     monkeypatch.setattr(intake, "BLOCK_BYTES", 1)
     monkeypatch.setattr(candidates, "PARCEL_BYTES", PARCEL_BYTES)

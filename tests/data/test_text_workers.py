@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from cluster import ray_session
 from cluster.placement import Placement
 from cluster.stage import build
 from tasks.data import blocks
@@ -23,16 +22,8 @@ FILES = 5
 PRESET = FilterSettings(preset="basic")
 
 
-@pytest.fixture(scope="module")
-def session(shared_home):
-    """A Ray session of this process."""
-    ray_session.start()
-    yield
-    ray_session.stop()
-
-
 @pytest.fixture
-def folder(session, tmp_path, monkeypatch):
+def folder(ray_session, tmp_path, monkeypatch):
     """Five files, a block each: good and bad documents, near copies, personal data."""
     monkeypatch.setattr(intake, "BLOCK_BYTES", 1)
     for module in (blocks, search):

@@ -1,11 +1,10 @@
 """Shards by 1, 2 and 4 workers: the same files, figures and ledger."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cluster import ray_session
 from cluster.artifact import Artifact
 from cluster.placement import Placement
 from cluster.stage import build
@@ -15,16 +14,8 @@ from tasks.tokens.shards.settings import ShardSettings
 from tasks.tokens.shards.stage import shards
 
 
-@pytest.fixture
-def session(shared_home: Path) -> Iterator[None]:
-    """A Ray session of this process."""
-    ray_session.start()
-    yield
-    ray_session.stop()
-
-
 def test_any_number_of_workers_gives_the_same_shards(
-    session: None,
+    ray_session: None,
     tmp_path: Path,
     make_text: Callable[[list[str]], Artifact],
     documents: list[str],

@@ -7,14 +7,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster.environment import prepare
 from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.tracking import NullTracker
@@ -22,15 +20,6 @@ from tasks.training.job import Diverged, Program
 from tasks.training.launch import launch
 from tests.training import toy
 from tests.training.two_ranks import divided_job
-
-
-@pytest.fixture(scope="module")
-def ray() -> Iterator[None]:
-    prepare()  # before Ray is imported
-    from cluster import ray_session
-
-    ray_session.start()
-    yield
 
 
 def losses(folder: Path) -> list[float]:
@@ -47,7 +36,9 @@ class Recorder(NullTracker):
         self.steps += [row["step"] for row in rows]
 
 
-def test_two_workers_with_zero_1_train_as_one_process_does(ray: None, tmp_path: Path) -> None:
+def test_two_workers_with_zero_1_train_as_one_process_does(
+    ray_session: None, tmp_path: Path
+) -> None:
     alone, shared = tmp_path / "alone", tmp_path / "shared"
     launch(toy.job(alone), Placement())
     tracker, seen = Recorder(), []
@@ -66,7 +57,7 @@ def test_two_workers_with_zero_1_train_as_one_process_does(ray: None, tmp_path: 
 
 @pytest.mark.slow
 def test_two_workers_that_have_a_network_together_train_it_as_one(
-    ray: None, tmp_path: Path
+    ray_session: None, tmp_path: Path
 ) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
     launch(divided_job(alone), Placement())
@@ -86,7 +77,9 @@ def build_noted(folder: Path) -> Program:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_replaced_and_the_training_goes_on(ray: None, tmp_path: Path) -> None:
+def test_a_killed_worker_is_replaced_and_the_training_goes_on(
+    ray_session: None, tmp_path: Path
+) -> None:
     alone, shared, pids = tmp_path / "alone", tmp_path / "shared", tmp_path / "pids"
     pids.mkdir()
     launch(toy.job(alone, steps=60), Placement(workers=1))
@@ -106,7 +99,7 @@ def kill_one(folder: Path, pids: Path) -> None:
 
 
 @pytest.mark.slow
-def test_divergence_is_not_tried_again(ray: None, tmp_path: Path) -> None:
+def test_divergence_is_not_tried_again(ray_session: None, tmp_path: Path) -> None:
     job = toy.job(tmp_path, build=partial(toy.build, poison=4))
     with pytest.raises(Diverged, match=r"step 4 of 12: loss nan"):
         launch(job, Placement(workers=2))
