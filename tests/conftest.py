@@ -17,6 +17,8 @@ _HOME = Path(tempfile.mkdtemp(prefix="hr-"))
 os.environ["HEADRACE_HOME"] = str(_HOME)
 os.environ["PREFECT_PROFILES_PATH"] = str(_HOME / "profiles.toml")
 RAY = ("RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH")
+# Else PyTorch's compiler starts processes to compile in, each of which imports PyTorch first.
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 for _name in ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI", *RAY):
     os.environ.pop(_name, None)
 

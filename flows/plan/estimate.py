@@ -3,13 +3,12 @@
 Seconds come from this store's own history where it has one, else from nominal speeds.
 """
 
-import os
 from typing import Any
 
 from flows.plan.dag import Dag, Node
 from flows.plan.mixing import planned_sources
 from flows.plan.planning import planned
-from flows.plan.sweep_estimate import sweep_estimate
+from flows.plan.sweep_estimate import nominal_speed, slots_of, sweep_estimate
 from flows.recipe import Recipe
 from flows.variants import Variant, variants
 from model.flops import flops_per_token, parameter_count
@@ -17,9 +16,6 @@ from tasks.training.context_parallel import check_context_parallel
 from tasks.training.memory import check_memory, device_bytes
 from tasks.training.tensor_parallel import check_tensor_parallel
 
-# Measured on one server core in fp32 at widths near 100; a GPU: a third of an H100's dense bf16.
-CPU_FLOPS_PER_THREAD = 3.5e10
-GPU_FLOPS = 3.3e14
 # A stage other than pretraining, on text of the quickstart's size, when it was never run here.
 NOMINAL_SECONDS = 5.0
 
@@ -41,7 +37,7 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
     known = swept["stage_seconds"] if swept else {}
     stages = [_stage(node, recipe, past, known) for node in dag]
     others = [stage["seconds"] for stage in stages if stage["name"] not in known]
-    seconds = max([sum(others) / _slots(recipe), *others]) + (swept["seconds"] if swept else 0.0)
+    seconds = max([sum(others) / slots_of(place), *others]) + (swept["seconds"] if swept else 0.0)
     return {
         "stages": stages,
         "params": parameter_count(config),
@@ -89,8 +85,7 @@ def _past(dag: Dag) -> dict[str, float]:
 def _stage(
     node: Node, recipe: Recipe, past: dict[str, float], known: dict[str, float]
 ) -> dict[str, Any]:
-    speed = past.get("flops_per_second", _nominal_speed(recipe))
-    seconds = past.get(node.name, _training_flops(node, recipe) / speed or NOMINAL_SECONDS)
+    seconds = past.get(node.name, _training_seconds(node, recipe, past) or NOMINAL_SECONDS)
     seconds = known.get(node.name, seconds)
     return {
         "name": node.name,
@@ -101,24 +96,11 @@ def _stage(
     }
 
 
-def _training_flops(node: Node, recipe: Recipe) -> float:
-    """FLOPs of a stage that pretrains; 0 for the others."""
+def _training_seconds(node: Node, recipe: Recipe, past: dict[str, float]) -> float:
+    """Of a stage that pretrains; 0 for the others."""
     if node.spec.stage != "pretrain":
         return 0.0
     model, training = node.literals["model"], node.literals["settings"]
     config = model.config(recipe.tokenizer.vocab_size, training.context)
-    return float(flops_per_token(config, training.context) * training.tokens)
-
-
-def _nominal_speed(recipe: Recipe) -> float:
-    """FLOP/s of one training job."""
-    place = recipe.placement
-    if place.gpus:
-        return GPU_FLOPS * place.gpus * place.workers
-    return CPU_FLOPS_PER_THREAD * place.cpu_threads * place.workers
-
-
-def _slots(recipe: Recipe) -> float:
-    """Stages that can run side by side on this machine."""
-    place = recipe.placement
-    return max(1.0, (os.cpu_count() or 1) / (place.cpu_threads * place.workers))
+    speed = past.get("flops_per_second") or nominal_speed(recipe.placement, config.width)
+    return float(flops_per_token(config, training.context) * training.tokens / speed)

@@ -1,10 +1,11 @@
 """What a planned sweep takes: FLOPs, and the time of its stages side by side on this machine."""
 
 import heapq
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from cluster.machine import cpus
+from cluster.placement import Placement
 from flows.plan.dag import Dag, Node
 from flows.recipe import Recipe
 from tasks.scaling.sweep.advice import warnings
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 WORKER_SECONDS, STAGE_SECONDS = 8.0, 1.0
 # FLOPs left to train; below, nominal speeds will do. Wide models are faster, up to a width.
 WORTH_MEASURING = 5e12
-NOMINAL_FLOPS, NOMINAL_WIDTH, NOMINAL_SETUP = 4.5e10, 96, 1.5
-NOMINAL_GPU_FLOPS = 3.3e14
+NOMINAL_SETUP = 1.5
+# Measured on one server core in fp32 at this width; a GPU: a third of an H100's dense bf16.
+CPU_FLOPS_PER_THREAD, NOMINAL_WIDTH = 3.5e10, 96
+GPU_FLOPS = 3.3e14
 Steps = MemberSettings | TrunkSettings
 
 
@@ -45,7 +48,7 @@ def sweep_estimate(recipe: Recipe, dag: Dag) -> dict[str, Any]:
     speeds = _speeds(plan, recipe, measure=left > WORTH_MEASURING)
     scored = recipe.sweep.heldout_tokens
     durations = {n.name: 0.0 if n.found else _seconds(n, speeds, scored) for n in nodes}
-    slots = max(1, int((os.cpu_count() or 1) // (place.cpu_threads * place.workers)))
+    slots = slots_of(place)
     started = WORKER_SECONDS if any(durations.values()) else 0.0
     seconds = started + wall_time(nodes, durations.__getitem__, slots)
     whole = sum(flops(m, vocab_size) for m in plan.members)
@@ -72,9 +75,21 @@ def _unique_tokens(dag: Dag) -> int | None:
 def total_speed(recipe: Recipe) -> tuple[float, int]:
     """Nominal FLOP per second of one training, and trainings side by side: for budgets in time."""
     place = recipe.placement
-    slots = max(1, int((os.cpu_count() or 1) // (place.cpu_threads * place.workers)))
-    rate = NOMINAL_GPU_FLOPS if place.gpus else NOMINAL_FLOPS * 0.6 * place.cpu_threads
-    return rate, 1 if place.gpus else slots
+    width = NOMINAL_WIDTH // 2  # a sweep's are rather narrow
+    return nominal_speed(place, width), 1 if place.gpus else slots_of(place)
+
+
+def nominal_speed(place: Placement, width: int | None) -> float:
+    """FLOP per second of one training of this width, where none was measured."""
+    if place.gpus:
+        return GPU_FLOPS * place.gpus * place.workers
+    share = min(1.0, ((width or NOMINAL_WIDTH) / NOMINAL_WIDTH) ** 0.8)
+    return CPU_FLOPS_PER_THREAD * place.cpu_threads * place.workers * share
+
+
+def slots_of(place: Placement) -> int:
+    """Trainings that this machine has the CPUs for, side by side."""
+    return max(1, cpus() // (place.cpu_threads * place.workers))
 
 
 def _speeds(plan: SweepPlan, recipe: Recipe, measure: bool) -> dict[int | None, "Speed"]:
@@ -90,9 +105,8 @@ def _speeds(plan: SweepPlan, recipe: Recipe, measure: bool) -> dict[int | None, 
         if measure:
             found[width] = speed_of(member, vocab_size, place)
             continue
-        rate = NOMINAL_GPU_FLOPS if place.gpus else NOMINAL_FLOPS * place.cpu_threads
-        share = min(1.0, ((width or 1) / NOMINAL_WIDTH) ** 0.8)
-        step = flops(member, vocab_size) / member.training.steps / (rate * share)
+        rate = nominal_speed(place, width)
+        step = flops(member, vocab_size) / member.training.steps / rate
         found[width] = Speed(step, NOMINAL_SETUP)
     return found
 

@@ -103,7 +103,7 @@ def make_blocks(
     numbered = list(enumerate(items))
     draft.progress(0, total, "bytes")
     for size, path in zip(
-        sizes, fan_out(partial(_make_block, folder, write), numbered, at_once), strict=True
+        sizes, fan_out(partial(make_block, folder, write), numbered, at_once), strict=True
     ):
         yield path
         done += size
@@ -129,7 +129,7 @@ def _folder(draft: Draft) -> Path:
     return draft.scratch / "blocks"
 
 
-def _make_block(
+def make_block(
     folder: Path, write: Callable[[int, Item, Path], None], numbered: tuple[int, Item]
 ) -> Path:
     """One block, unless it was finished before; it appears in the folder complete or not at all."""

@@ -153,11 +153,11 @@ def test_the_manifest_s_hash_is_that_of_the_lines_after_it(store: Store) -> None
     assert json.loads(text)["sha256"] == hashlib.sha256(lines).hexdigest()
 
 
-def test_every_bit_of_a_manifest_is_watched(store: Store) -> None:
+def test_the_bits_of_a_manifest_are_watched(store: Store) -> None:
     made = build(write, store, settings=WriteSettings())
     path = made.path / MANIFEST
     sound = path.read_bytes()
-    for bit in range(8 * len(sound)):
+    for bit in range(0, 8 * len(sound), 7):  # nearly every byte, and each of the eight places
         changed = bytearray(sound)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)

@@ -388,7 +388,7 @@ def test_a_full_disk_is_named_and_what_is_finished_is_kept(run, text_artifact, m
     honest, full = phases.save, ["packed"]
 
     def save(path, table):
-        if path.parent.name in full:
+        if path.parent.parent.name in full:
             path.write_bytes(b"half")
             raise OSError(28, "No space left on device")
         honest(path, table)

@@ -48,16 +48,16 @@ def refused(artifact: Artifact, problem: str) -> None:
     assert [fault for fault in faults(artifact) if NAME in fault], "verify finds it too"
 
 
-def test_every_single_bit_of_a_shard_is_watched(made: Artifact) -> None:
+def test_the_bits_of_a_shard_are_watched(made: Artifact) -> None:
     path = made.file(NAME)
     sound = path.read_bytes()
-    for bit in range(8 * len(sound)):
+    for bit in range(0, 8 * len(sound), 7):  # nearly every byte, and each of the eight places
         changed = bytearray(sound)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
         with pytest.raises(BadInput, match=rf"{NAME}: block 0 .* changed.*--rebuild shards"):
             Loader(made, "train", CONTEXT, 0).stream.span(100, 101)
-        if bit % 400 == 0:
+        if bit % 700 == 0:
             assert [fault for fault in faults(made) if NAME in fault]
     path.write_bytes(sound)
     serve_all(made)

@@ -1,11 +1,8 @@
 """Steps of a stage whose results are Arrow files in its scratch folder, one per item of work.
 
-A file appears complete or not at all, whoever is killed while writing it; what is there is not done
-again. Ray may run one item twice at a time: each attempt writes a file of its own name.
+What is there is not done again (`tasks.data.blocks`).
 """
 
-import os
-import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,9 +12,10 @@ import pyarrow as pa
 
 from cluster.fan_out import fan_out
 from cluster.store import Draft
-from tasks.data.blocks import full_disk_named
+from tasks.data.blocks import full_disk_named, make_block
 
 Item = TypeVar("Item")
+TABLE = "table.arrow"
 
 
 def phase(
@@ -34,8 +32,9 @@ def phase(
     folder = draft.scratch / name
     folder.mkdir(exist_ok=True)
     paths = []
-    for path in fan_out(partial(_once, folder, work), list(enumerate(items)), at_once):
-        paths.append(path)
+    write = partial(make_block, folder, partial(_write, work))
+    for block in fan_out(write, list(enumerate(items)), at_once):
+        paths.append(block / TABLE)
         draft.progress(len(paths), len(items), f"blocks, {name}")
     return paths
 
@@ -47,28 +46,16 @@ def load(path: Path) -> pa.Table:
 
 
 def save(path: Path, table: pa.Table) -> None:
-    """Write a table as an Arrow file, a record batch per chunk, and sync it."""
-    with path.open("wb") as sink:
-        with pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        sink.flush()
-        os.fsync(sink.fileno())
+    """Write a table as an Arrow file, a record batch per chunk."""
+    with path.open("wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
 
 
-def _once(folder: Path, work: Callable[[Item], pa.Table], numbered: tuple[int, Item]) -> Path:
-    number, item = numbered
-    path = folder / f"{number:05d}.arrow"
-    if not path.exists():
-        try:
-            table = work(item)
-        except Exception as error:
-            error.add_note(f"while making {path}")
-            raise
-        temporary = folder / f".{number:05d}-{secrets.token_hex(8)}"
-        try:
-            with full_disk_named(folder, table.nbytes):
-                save(temporary, table)
-                temporary.rename(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    return path
+def _write(work: Callable[[Item], pa.Table], number: int, item: Item, folder: Path) -> None:
+    try:
+        table = work(item)
+    except Exception as error:
+        error.add_note(f"while making {folder.parent}, {number}")
+        raise
+    with full_disk_named(folder.parent, table.nbytes):
+        save(folder / TABLE, table)
