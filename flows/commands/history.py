@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from flows.commands.options import AsJson, Home, RunName
-from flows.views.output import Output, duration, output, shorten
+from flows.views.output import Output, output, shorten
+from tasks.report.words import duration
 
 WIDTH = 80
 MOST_ROWS = 40

@@ -20,7 +20,8 @@ from flows.commands.options import (
     RecipeName,
     Seeds,
 )
-from flows.views.output import Output, duration, human, output, reason, shorten, tell, waiting
+from flows.views.output import Output, human, output, reason, shorten, tell, waiting
+from tasks.report.words import duration
 
 if TYPE_CHECKING:
     from flows.recipe import Recipe

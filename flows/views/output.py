@@ -132,15 +132,3 @@ def shorten(text: str, most: int) -> str:
         return text
     head = text[: most - 1]
     return (head.rsplit(" ", 1)[0] if " " in head else head) + "…"
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds as people say them: 0.4 s, 12 s, 3 min 20 s, 2 h 5 min."""
-    if seconds is None:
-        return "-"
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"

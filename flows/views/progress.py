@@ -17,7 +17,8 @@ from rich.table import Column
 from cluster.artifact import MANIFEST, Artifact
 from cluster.store import Store
 from flows.plan.dag import Dag, Node
-from flows.views.output import console, duration, human, tell
+from flows.views.output import console, human, tell
+from tasks.report.words import duration
 
 EVERY_SECONDS = 15.0
 Report = dict[str, float | str]
