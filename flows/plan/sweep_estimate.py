@@ -17,6 +17,7 @@ from tasks.scaling.sweep.plan import (
     parameters,
     plan_sweep,
 )
+from tasks.tokens.shards.facts import ShardFacts
 
 if TYPE_CHECKING:
     from tasks.scaling.sweep.speed import Speed
@@ -69,7 +70,7 @@ def _unique_tokens(dag: Dag) -> int | None:
     made = (node.found for node in dag if node.spec.stage == "shards")
     if (found := next(made, None)) is None:
         return None
-    return int(found.manifest.facts["train"]["tokens"])
+    return ShardFacts.of(found).train.tokens
 
 
 def total_speed(recipe: Recipe) -> tuple[float, int]:

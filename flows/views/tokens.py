@@ -6,7 +6,8 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.store import Store
 from flows.views.output import Output
-from tasks.tokens.steps import Steps
+from tasks.tokens.packing.facts import PackingFacts
+from tasks.training.facts import Trained
 
 SHOWN = 10
 CONTEXT = 256
@@ -48,13 +49,13 @@ def samples_seen(
     """
     from tasks.tokens.encoder import load
 
-    stage, facts = artifact.manifest.stage, artifact.manifest.facts
+    stage = artifact.manifest.stage
     if stage not in ("shards", "packing", "pretrain") or (step is not None and stage != "pretrain"):
         right = "pretrain" if step is not None else "shards, packing or pretrain"
         raise BadInput(f"{artifact.name} has no samples; name an artifact of the stage {right}")
     loader, shards = _loader(artifact, context or CONTEXT)
     if stage == "pretrain":
-        first, count = _wanted(facts, sample, step)
+        first, count = _wanted(Trained.of(artifact), sample, step)
         places = loader.order(first, count).tolist()
     else:
         first, places = sample or 0, [sample or 0]
@@ -97,12 +98,12 @@ def print_shards(out: Output, found: dict[str, Any]) -> None:
         out.table((f"{name} tokens", "times"), ((repr(t), n) for t, n in facts[name][:SHOWN]))
 
 
-def _wanted(facts: dict[str, Any], sample: int | None, step: int | None) -> tuple[int, int]:
+def _wanted(trained: Trained, sample: int | None, step: int | None) -> tuple[int, int]:
     """First global sample and how many."""
     if step is None:
-        _check(sample or 0, facts["samples_seen"], "samples of this training")
+        _check(sample or 0, trained.samples_seen, "samples of this training")
         return sample or 0, 1
-    steps = Steps.of(facts)
+    steps = trained.batches
     if not 1 <= step <= steps.count:
         raise BadInput(f"--step {step}: this training has {steps.count} steps")
     return steps.before(step), steps.size(step)
@@ -125,15 +126,16 @@ def _loader(artifact: Artifact, context: int) -> tuple[Any, Artifact]:
     shards = _input(artifact, "shards")
     if about.stage == "packing":
         order = Arrangement(artifact)
-        return Loader(shards, "train", about.facts["context"], 0, order), shards
+        return Loader(shards, "train", PackingFacts.of(artifact).context, 0, order), shards
     from tasks.training.pretraining import arrangement_of
 
     packing = _input(artifact, "packing") if "packing" in about.inputs else None
     order_of = arrangement_of(artifact, packing)
-    objective = ObjectiveSettings(**about.facts["objective"])
+    trained = Trained.of(artifact)
+    objective = ObjectiveSettings(**trained.objective)
     family = ModelSettings(**about.settings["model"]).family
     size = window(objective.objective, family, objective.context, objective.rates)
-    return Loader(shards, "train", size, about.facts["seed"], order_of), shards
+    return Loader(shards, "train", size, trained.seed, order_of), shards
 
 
 def _input(artifact: Artifact, name: str) -> Artifact:

@@ -5,9 +5,7 @@ batch-size ramp (Brown et al. 2020, GPT-3, section 2.3) cuts the same order at o
 loader need not know of it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -19,12 +17,6 @@ class Steps:
     count: int
     samples: int
     ramp: tuple[tuple[int, int], ...] = ()
-
-    @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> "Steps":
-        """Those of a model, by the facts of its artifact."""
-        ramp = tuple((steps, samples) for steps, samples in facts["batch_ramp"])
-        return cls(facts["steps"], facts["batch_samples"], ramp)
 
     @property
     def sizes(self) -> tuple[int, ...]:

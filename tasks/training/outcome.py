@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from cluster.store import Draft
+from tasks.training.facts import Ending
 from tasks.training.job import Diverged
-
-FINISHED = "finished"
 
 
 @contextmanager
@@ -15,20 +13,16 @@ def outcome(draft: Draft) -> Iterator[None]:
     """Note in the draft's facts how the block ended: `status` finished, diverged or out of memory,
     and `why`. Any other error is the machine's or the user's, and fails the stage.
     """
-    draft.facts |= {"status": FINISHED, "why": ""}
+    draft.facts |= Ending().noted()
     try:
         yield
     except Diverged as error:
-        draft.facts |= {"status": "diverged", "why": str(error)}
+        draft.facts |= Ending(status="diverged", why=str(error)).noted()
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
-        draft.facts |= {"status": "out of memory", "why": str(error).splitlines()[0]}
-
-
-def finished(facts: dict[str, Any]) -> bool:
-    """Whether a training's facts are those of one that ended well."""
-    return bool(facts.get("status", FINISHED) == FINISHED)
+        why = str(error).splitlines()[0]
+        draft.facts |= Ending(status="out of memory", why=why).noted()
 
 
 def out_of_memory(error: BaseException) -> bool:

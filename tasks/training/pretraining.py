@@ -29,8 +29,8 @@ from tasks.tokens.encoder import FILE, Encoder
 from tasks.tokens.loader import Arrangement, Loader
 from tasks.tokens.mixture.repetition import repetition, repetition_warnings, segments
 from tasks.tokens.mixture.settings import Mixture
-from tasks.tokens.steps import Steps
 from tasks.training.context_parallel import check_context_parallel
+from tasks.training.facts import Trained
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.launch import launch, load_trained
 from tasks.training.memory import check_memory
@@ -84,19 +84,21 @@ def train_network(
     shutil.copyfile(draft.scratch / METRICS, draft.path / METRICS)
     draft.tokens = rows[-1]["tokens"]
     draft.metrics |= figures(rows, config)
-    draft.facts |= {
-        "objective": settings.of().identity(),
-        "context": settings.context,
+    trained = Trained(
+        objective=settings.of().identity(),
+        context=settings.context,
+        seed=seed,
+        samples_seen=job.batches.total,
+        steps=job.steps,
+        batch_samples=job.batch_samples,
+        batch_ramp=job.ramp,
+        mixture=mixture.identity() if mixture else None,
+    )
+    draft.facts |= trained.noted() | {
         "vocab_size": vocab_size,
-        "seed": seed,
-        "samples_seen": job.batches.total,
         "skipped_batches": read_skipped(draft.scratch),
         "epochs": round(job.batches.total / len(order), 3),
-        "steps": job.steps,
-        "batch_samples": job.batch_samples,
-        "batch_ramp": job.ramp,
         "sources": sources,
-        "mixture": mixture and mixture.identity(),
         "history": thin(rows, ("step", "loss", "lr")),
     }
     return module
@@ -147,11 +149,11 @@ def program(
 
 def arrangement_of(model: Artifact, packing: Artifact | None) -> Arrangement | None:
     """How the samples that a model was trained on were packed and drawn."""
-    facts = model.manifest.facts
     if packing is None:
         return None
-    mixture = facts["mixture"] and Mixture.model_validate(facts["mixture"])
-    return Arrangement(packing, mixture, Steps.of(facts))
+    trained = Trained.of(model)
+    mixture = Mixture.model_validate(trained.mixture) if trained.mixture else None
+    return Arrangement(packing, mixture, trained.batches)
 
 
 def _bytes_of(*artifacts: Artifact | None) -> str:

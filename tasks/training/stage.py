@@ -8,6 +8,7 @@ from cluster.errors import BadInput
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.tokens.mixture.settings import Mixture
+from tasks.tokens.shards.facts import EncodingFacts
 from tasks.training.outcome import outcome
 from tasks.training.settings import (
     ModelSettings,
@@ -77,13 +78,9 @@ def check_agreement(shards: Artifact, tokenizer: Artifact) -> None:
     """Raise BadInput unless the shards were encoded by this tokenizer."""
     from tasks.tokens.encoder import load
 
-    encoder, facts = load(tokenizer), shards.manifest.facts
-    for name, ours in (
-        ("tokenizer_sha256", encoder.sha256),
-        ("vocab_size", encoder.vocab_size),
-    ):
-        if facts[name] != ours:
-            raise BadInput(
-                f"{shards.name} was encoded by another tokenizer than {tokenizer.name}: {name} "
-                f"{facts[name]}, here {ours}; run `headrace run --rebuild shards`"
-            )
+    ours, theirs = load(tokenizer).sha256, EncodingFacts.of(shards).tokenizer_sha256
+    if theirs != ours:
+        raise BadInput(
+            f"{shards.name} was encoded by another tokenizer than {tokenizer.name}: SHA-256 "
+            f"{theirs}, here {ours}; run `headrace run --rebuild shards`"
+        )

@@ -43,8 +43,7 @@ def write_shards(seed: int, draft: Draft) -> None:
                 steps = generator.integers(1, 3, 100).cumsum() % (VOCABULARY - 1) + 1
                 ids = [*steps.tolist(), 0]
                 writer.add(split, ids, size=200, document=f"{split}/{number}", source="made")
-    facts = {name: split.facts() for name, split in writer.splits.items()}
-    draft.facts = {"dtype": writer.dtype.name, "eod": 0, "vocab_size": VOCABULARY, **facts}
+    draft.facts = writer.facts(0).noted()
 
 
 def sweep_settings(**changes):

@@ -22,8 +22,7 @@ def write_documents(
         for number, (ids, source) in enumerate(zip(documents, sources, strict=True)):
             writer.add("train", [*ids, EOD], size=len(ids), document=f"d{number}", source=source)
         writer.add("heldout", [1, 2, EOD], size=2, document="held", source="a")
-    facts = {name: split.facts() for name, split in writer.splits.items()}
-    draft.facts = {"dtype": writer.dtype.name, "eod": EOD, "vocab_size": vocab, **facts}
+    draft.facts = writer.facts(EOD).noted()
 
 
 def shards_of(

@@ -34,8 +34,7 @@ def write_stream(tokens: list[int], shard_tokens: int, vocab_size: int, draft: D
             documents = pa.table(rows | {"bytes": lengths, "length": lengths})
             ids = np.array(tokens, writer.dtype)
             writer.extend(np.full(len(starts), split), ids, documents)
-    facts = {name: split.facts() for name, split in writer.splits.items()}
-    draft.facts = {"dtype": writer.dtype.name, "eod": EOD, "vocab_size": vocab_size, **facts}
+    draft.facts = writer.facts(EOD).noted()
 
 
 def stream_of(root: Path, tokens: list[int], shard_tokens: int = 1 << 20) -> Artifact:

@@ -34,7 +34,13 @@ def huge(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
         fingerprint="0" * 64,
         settings={},
         inputs={},
-        facts={"dtype": "uint16", "eod": 0, "vocab_size": 1 << 16, "train": train},
+        facts={
+            "dtype": "uint16",
+            "eod": 0,
+            "vocab_size": 1 << 16,
+            "train": train,
+            "heldout": train,
+        },
         files=dict.fromkeys(names, about),
     )
     (folder / MANIFEST).write_text(manifest.sealed())

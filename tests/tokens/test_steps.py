@@ -29,8 +29,3 @@ def test_the_clock_of_schedules_counts_full_batches() -> None:
     assert [Steps(4, 8).clock(step) for step in (1, 2, 3, 4)] == [1, 2, 3, 4]
     ramp = Steps(5, 8, ((2, 2), (1, 4)))
     assert [ramp.clock(step) for step in (1, 2, 3, 4, 5)] == [0.25, 0.5, 1, 2, 3]
-
-
-def test_steps_are_found_again_from_the_facts_of_a_model() -> None:
-    facts = {"steps": 5, "batch_samples": 8, "batch_ramp": [[2, 2], [1, 4]]}
-    assert Steps.of(facts) == Steps(5, 8, ((2, 2), (1, 4)))

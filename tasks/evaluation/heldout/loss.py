@@ -20,6 +20,8 @@ from tasks.evaluation.heldout.witten_bell import witten_bell_bits_per_byte
 from tasks.evaluation.statistics.intervals import Interval, statistic_interval
 from tasks.tokens.encoder import Encoder, load
 from tasks.tokens.loader import Batch, Loader, windows
+from tasks.tokens.shards.facts import EncodingFacts
+from tasks.training.facts import Trained
 from tasks.training.pretraining import arrangement_of, load_objective
 from tasks.training.samples import Samples, samples_of, vocabulary_of
 from tasks.training.settings import ObjectiveSettings
@@ -156,12 +158,12 @@ def load_subject(model: Artifact, shards: Artifact, packing: Artifact | None = N
     Raises BadInput when model and shards do not share a tokenizer.
     """
     encoder = load(model)
-    if encoder.sha256 != shards.manifest.facts["tokenizer_sha256"]:
+    if encoder.sha256 != EncodingFacts.of(shards).tokenizer_sha256:
         raise BadInput(
             f"{model.name} and {shards.name} have different tokenizers; evaluate a model on "
             "shards made with its own tokenizer, or run `headrace run --rebuild pretrain`"
         )
-    settings = ObjectiveSettings(**model.manifest.facts["objective"])
+    settings = ObjectiveSettings(**Trained.of(model).objective)
     module = load_objective(model.folder(), settings.objective).eval()
     vocabulary = vocabulary_of(encoder, settings, module.network.config.family)
     return Subject(model, shards, encoder, settings, module, vocabulary, packing)
@@ -207,19 +209,19 @@ def _heldout(subject: Subject) -> Iterator[Batch]:
 
 def seen_targets(subject: Subject, max_targets: int, device: str = "cpu") -> dict[str, Unigram]:
     """Unigram models of the targets that this model was trained on, up to about `max_targets`."""
-    facts, settings = subject.model.manifest.facts, subject.settings
+    trained, settings = Trained.of(subject.model), subject.settings
     samples = samples_of(
         subject.shards,
         "train",
         settings,
         subject.family,
         subject.vocabulary,
-        facts["seed"],
+        trained.seed,
         arrangement_of(subject.model, subject.packing),
     )
     rows, found = max(1, BATCH_TOKENS // settings.context), dict[str, Unigram]()
-    for first in range(0, facts["samples_seen"], rows):
-        batch = samples.batch(first, min(rows, facts["samples_seen"] - first))
+    for first in range(0, trained.samples_seen, rows):
+        batch = samples.batch(first, min(rows, trained.samples_seen - first))
         tensors = {name: torch.from_numpy(array).to(device) for name, array in batch.items()}
         answers = subject.module.answers(**tensors)
         for name, targets in answers.items():
@@ -235,11 +237,11 @@ def seen_text(
     model: Artifact, shards: Artifact, max_bytes: int, packing: Artifact | None = None
 ) -> bytes:
     """The training text a causal model has seen, up to about `max_bytes` of it."""
-    facts = model.manifest.facts
+    trained = Trained.of(model)
     order = arrangement_of(model, packing)
-    loader = Loader(shards, "train", facts["context"], facts["seed"], order)
-    per_sample = facts["context"] * shards.manifest.facts["bytes_per_token"]
-    samples = min(facts["samples_seen"], max(1, int(max_bytes / per_sample)))
+    loader = Loader(shards, "train", trained.context, trained.seed, order)
+    per_sample = trained.context * EncodingFacts.of(shards).bytes_per_token
+    samples = min(trained.samples_seen, max(1, int(max_bytes / per_sample)))
     return loader.bytes_seen(samples, load(model))
 
 

@@ -6,7 +6,7 @@ from cluster.artifact import Artifact
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.evaluation.heldout.settings import HeldoutSettings
-from tasks.training.outcome import finished
+from tasks.training.facts import Ending
 
 log = logging.getLogger("headrace.evaluate")
 
@@ -35,8 +35,8 @@ def evaluate(
     """
     from tasks.evaluation.heldout import loss as heldout
 
-    if not finished(model.manifest.facts):  # a variant that was not trained to its end
-        draft.facts = {key: model.manifest.facts[key] for key in ("status", "why")}
+    if not (ending := Ending.of(model)).finished:  # a variant that was not trained to its end
+        draft.facts = ending.noted()
         return
     device = "cuda" if draft.placement.gpus else "cpu"
     subject = heldout.load_subject(model, shards, packing)

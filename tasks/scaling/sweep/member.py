@@ -13,6 +13,7 @@ from cluster.stage import stage
 from cluster.store import Draft
 from tasks.scaling.sweep.plan import MemberSettings
 from tasks.scaling.sweep.trunk import branch_off
+from tasks.tokens.shards.facts import ShardFacts
 from tasks.training.job import Diverged
 from tasks.training.outcome import outcome
 
@@ -46,7 +47,7 @@ def sweep_run(
 
     draft.tracker.params({**settings.identity(), "seed": seed})
     draft.tracker.datasets({"shards": shards, **({"trunk": trunk} if trunk else {})})
-    training, vocab_size = settings.training, shards.manifest.facts["vocab_size"]
+    training, vocab_size = settings.training, ShardFacts.of(shards).vocab_size
     loss = math.nan
     with outcome(draft):
         branch_off(trunk, training, draft)
@@ -108,6 +109,6 @@ def _measured(shards: Artifact, loss: float) -> dict[str, float]:
     """The loss and its bits per byte; nothing for a loss that is not finite."""
     if not math.isfinite(loss):
         return {}
-    split = shards.manifest.facts["heldout"]
-    bits = loss / math.log(2) * split["tokens"] / split["bytes"]
+    split = ShardFacts.of(shards).heldout
+    bits = loss / math.log(2) * split.tokens / split.bytes
     return {"loss": loss, "bits_per_byte": bits}

@@ -11,6 +11,8 @@ from cluster.artifact import Artifact
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.scaling.sweep.plan import TrunkSettings
+from tasks.tokens.shards.facts import ShardFacts
+from tasks.training.facts import Ending
 from tasks.training.job import CHECKPOINTS, METRICS
 from tasks.training.outcome import outcome
 
@@ -35,7 +37,7 @@ def trunk(
 
     draft.tracker.params({**settings.identity(), "seed": seed})
     draft.tracker.datasets({"shards": shards})
-    vocab_size = shards.manifest.facts["vocab_size"]
+    vocab_size = ShardFacts.of(shards).vocab_size
     with outcome(draft):
         branch_off(before, settings.training, draft)
         train_network(
@@ -55,8 +57,8 @@ def branch_off(trunk: Artifact | None, training: "PretrainSettings", draft: Draf
 
     if trunk is None:
         return
-    if trunk.manifest.facts["status"] != "finished":
-        raise Diverged(f"its trunk {trunk.manifest.label}: {trunk.manifest.facts['why']}")
+    if not (ending := Ending.of(trunk)).finished:
+        raise Diverged(f"its trunk {trunk.manifest.label}: {ending.why}")
     folder = draft.scratch / CHECKPOINTS
     if complete(folder):
         return

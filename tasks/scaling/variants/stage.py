@@ -8,6 +8,7 @@ from cluster.artifact import Artifact
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.scaling.variants.paired import TEST, Difference, best, better, difference, mean_interval
+from tasks.training.facts import Ending
 
 Row = dict[str, Any]
 FINISHED = "finished"
@@ -73,7 +74,7 @@ def summary(runs: Sequence[Row], rows: Sequence[Row], metric: str) -> list[Row]:
 
 
 def _row(run: Row, score: Artifact) -> Row:
-    found = score.manifest.metrics or {key: score.manifest.facts[key] for key in ("status", "why")}
+    found = score.manifest.metrics or Ending.of(score).noted()
     return {"variant": run["label"], "seed": run["seed"], **run["values"], **found}
 
 

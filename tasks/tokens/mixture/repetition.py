@@ -6,6 +6,7 @@ from typing import Any
 from cluster.artifact import Artifact
 from tasks.tokens.mixture.index import MixtureIndex, SourceSize, plan_mixture
 from tasks.tokens.mixture.settings import MANY_EPOCHS, Mixture
+from tasks.tokens.packing.facts import PackingFacts
 from tasks.tokens.steps import Steps
 
 
@@ -31,8 +32,7 @@ def repetition(
 def source_sizes(shards: Artifact, packing: Artifact | None, context: int) -> list[SourceSize]:
     """What one epoch of each source is."""
     if packing:
-        found = packing.manifest.facts["sources"]
-        return [SourceSize(s["name"], s["samples"], s["tokens"]) for s in found]
+        return list(PackingFacts.of(packing).sources)
     from tasks.tokens.shards.documents import documents_by_source
 
     tokens = {n: int(d[1].sum()) for n, d in documents_by_source(shards, "train").items()}

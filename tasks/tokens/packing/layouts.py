@@ -14,6 +14,7 @@ from cluster.errors import BadInput
 from tasks.tokens.batches import Batch, assemble, assemble_rows
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.mixture.index import SourceSize
+from tasks.tokens.packing.facts import PackingFacts
 from tasks.tokens.shards.columns import Column
 from tasks.tokens.shards.stream import TokenStream
 
@@ -101,10 +102,7 @@ class Packed:
         index = Artifact.load(packing) if isinstance(packing, Path) else packing
         _check_belongs(index, stream, context)
         self.stream, self.context = stream, context
-        self.sources = tuple(
-            SourceSize(source["name"], source["samples"], source["tokens"])
-            for source in index.manifest.facts["sources"]
-        )
+        self.sources = PackingFacts.of(index).sources
         self._ends, self._starts, self._lengths = (
             Column(index, f"{name}.arrow") for name in ("ends", "starts", "lengths")
         )
@@ -166,8 +164,8 @@ def _check_belongs(packing: Artifact, stream: TokenStream, context: int) -> None
             f"{packing.name} packs the train split of other shards than {stream.artifact.name}; "
             "run `headrace run --rebuild packing`"
         )
-    if about.facts["context"] != context:
+    if (packed := PackingFacts.of(packing).context) != context:
         raise BadInput(
-            f"{packing.name} packs {about.facts['context']} tokens a sample, the context is "
+            f"{packing.name} packs {packed} tokens a sample, the context is "
             f"{context}; run `headrace run --rebuild packing`"
         )

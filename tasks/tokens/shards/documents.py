@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from tasks.tokens.shards.facts import ShardFacts
 
 FILE = "documents.arrow"
 
@@ -55,7 +56,7 @@ def read_documents(shards: Artifact, split: str, *columns: str) -> pa.Table:
         options = pa.ipc.IpcReadOptions(included_fields=wanted)
         table = pa.ipc.open_file(file, options=options).read_all()
     table = table.filter(pc.equal(table["split"], split))
-    if len(table) != (said := shards.manifest.facts[split]["documents"]):
+    if len(table) != (said := ShardFacts.of(shards).split(split).documents):
         raise BadInput(
             f"{path} has {len(table)} documents of split {split}, its manifest says {said}; run "
             "`headrace run --rebuild shards`"
@@ -66,7 +67,7 @@ def read_documents(shards: Artifact, split: str, *columns: str) -> pa.Table:
 
 def starts(shards: Artifact, split: str, table: pa.Table) -> np.ndarray:
     """Where in the stream of the split each document begins, [N], from `shard` and `start`."""
-    sizes = np.array(shards.manifest.facts[split]["shards"], np.int64)
+    sizes = np.array(ShardFacts.of(shards).split(split).shards, np.int64)
     begins = np.cumsum(sizes) - sizes
     found: np.ndarray = begins[table["shard"].to_numpy()] + table["start"].to_numpy()
     return found

@@ -20,6 +20,7 @@ from cluster.errors import BadInput
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.tokens.encoder import Encoder, load
+from tasks.tokens.shards.facts import EncodingFacts
 from tasks.tokens.shards.settings import SPLITS, ShardSettings
 
 if TYPE_CHECKING:
@@ -117,23 +118,20 @@ def _ledger(documents: int, empty: int) -> Ledger:
 def _facts(writer: "ShardWriter", encoder: Encoder, words: int) -> dict[str, Any]:
     import numpy as np
 
-    splits = {name: split.facts() for name, split in writer.splits.items()}
-    size, tokens = sum(split["bytes"] for split in splits.values()), writer.tokens
+    size, tokens = sum(split.bytes for split in writer.splits.values()), writer.tokens
     occur, counts = np.flatnonzero(writer.counts), writer.counts
     plain = np.setdiff1d(occur, list(encoder.special_ids))
     rarest = plain[np.argsort(counts[plain], kind="stable")[:SHOWN]].tolist()
-    return splits | {
-        "vocab_size": encoder.vocab_size,
-        "dtype": writer.dtype.name,
-        "eod": encoder.eod,
-        "tokenizer_sha256": encoder.sha256,
-        "bytes_per_token": size / (tokens - writer.documents),
-        "fertility": (tokens - writer.documents) / max(words, 1),
-        "vocabulary_use": len(occur) / encoder.vocab_size,
-        "rarest": _shown(encoder, counts, rarest),
-        "longest": _shown(encoder, counts, encoder.longest(SHOWN, plain)),
-    }
+    encoding = EncodingFacts(
+        tokenizer_sha256=encoder.sha256,
+        bytes_per_token=size / (tokens - writer.documents),
+        fertility=(tokens - writer.documents) / max(words, 1),
+        vocabulary_use=len(occur) / encoder.vocab_size,
+        rarest=_shown(encoder, counts, rarest),
+        longest=_shown(encoder, counts, encoder.longest(SHOWN, plain)),
+    )
+    return writer.facts(encoder.eod).noted() | encoding.noted()
 
 
-def _shown(encoder: Encoder, counts: "np.ndarray", ids: list[int]) -> list[list[Any]]:
-    return [[encoder.decode([index]), int(counts[index])] for index in ids]
+def _shown(encoder: Encoder, counts: "np.ndarray", ids: list[int]) -> tuple[tuple[str, int], ...]:
+    return tuple((encoder.decode([index]), int(counts[index])) for index in ids)

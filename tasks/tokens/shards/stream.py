@@ -12,6 +12,7 @@ import numpy as np
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from tasks.tokens.shards.columns import Column
+from tasks.tokens.shards.facts import ShardFacts
 from tasks.tokens.shards.settings import SPLITS
 
 RESIDENT_BYTES = 1 << 27
@@ -32,14 +33,15 @@ class TokenStream:
             raise BadInput(f"{artifact.name} holds no tokens; name an artifact of the shards stage")
         if split not in SPLITS:
             raise BadInput(f"no split '{split}'; choose from {', '.join(SPLITS)}")
-        facts = artifact.manifest.facts
+        facts = ShardFacts.of(artifact)
+        sizes = facts.split(split).shards
         self.artifact, self.split = artifact, split
-        self.dtype = np.dtype(facts["dtype"])
-        self.eod: int = facts["eod"]
-        self.vocab_size: int = facts["vocab_size"]
-        self.text_bytes: int = facts[split]["bytes"]
-        self._ends = np.cumsum(facts[split]["shards"], dtype=np.int64)
-        self.begins = self._ends - facts[split]["shards"]
+        self.dtype = np.dtype(facts.dtype)
+        self.eod = facts.eod
+        self.vocab_size = facts.vocab_size
+        self.text_bytes = facts.split(split).bytes
+        self._ends = np.cumsum(sizes, dtype=np.int64)
+        self.begins = self._ends - sizes
         self._end_list: list[int] = self._ends.tolist()
         self._names = [f"{split}-{i:05d}.arrow" for i in range(len(self._ends))]
         self._shards: dict[int, Column] = {}

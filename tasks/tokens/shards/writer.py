@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import BadInput
+from tasks.tokens.shards.facts import ShardFacts, SplitFacts
 from tasks.tokens.shards.tallies import tally_ids
 
 DOCUMENTS = pa.schema(
@@ -37,10 +38,11 @@ class Split:
     bytes: int = 0
     shards: list[int] = field(default_factory=list)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> SplitFacts:
         """Totals of the split and the tokens of each of its shards."""
-        names = ("documents", "tokens", "bytes", "shards")
-        return {name: getattr(self, name) for name in names}
+        return SplitFacts(
+            documents=self.documents, tokens=self.tokens, bytes=self.bytes, shards=self.shards
+        )
 
 
 class ShardWriter:
@@ -71,6 +73,11 @@ class ShardWriter:
                     self._write_shard(name, split)
             self._documents.write_batch(_one_batch(pa.concat_tables(self._rows)))
         self._documents.close()
+
+    def facts(self, eod: int) -> ShardFacts:
+        """What was written; `eod` is the id that ends a document."""
+        splits = {name: split.facts() for name, split in self.splits.items()}
+        return ShardFacts(**splits, vocab_size=len(self.counts), dtype=self.dtype.name, eod=eod)
 
     @property
     def documents(self) -> int:
