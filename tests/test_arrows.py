@@ -98,3 +98,15 @@ def test_every_library_that_is_imported_is_declared() -> None:
 def name(requirement: str) -> str:
     """The distribution that a requirement names, as package indices spell it."""
     return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=!~; ]", requirement)[0]).lower()
+
+
+def test_stages_and_settings_open_no_store() -> None:
+    """What a stage makes is of its arguments alone; who needs a store is given one."""
+    opened = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in MODULES
+        if path.relative_to(ROOT).parts[0] in ("tasks", "model")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "Store"
+    ]
+    assert not opened

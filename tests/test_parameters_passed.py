@@ -6,7 +6,8 @@ Left out are `forward`, which PyTorch calls, and fields of data classes that are
 """
 
 import ast
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -194,3 +195,32 @@ def test_every_option_of_a_command_is_read() -> None:
         if isinstance(n, Function)
         for a in n.args.args
     )
+
+
+def unused() -> list[str]:
+    """Functions and classes at the top of a module that no other code of the product names."""
+    everywhere = [
+        _words(t) for t in (*modules().values(), ast.parse((ROOT / "headrace.py").read_text()))
+    ]
+    named = sum(everywhere, Counter[str]())
+    return [
+        f"{path}: {node.name}"
+        for path, tree in modules().items()
+        for node in tree.body
+        if isinstance(node, Function | ast.ClassDef) and named[node.name] <= _words(node)[node.name]
+    ]
+
+
+def _words(tree: ast.AST) -> Counter[str]:
+    """Names that code reads, and the last parts of dotted ones in its texts; imports are none."""
+    words = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute):
+            words.append(_last(node))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            words.append(re.split("[.:]", node.value)[-1])
+    return Counter(words)
+
+
+def test_every_function_is_used_by_the_product() -> None:
+    assert not unused()

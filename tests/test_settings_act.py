@@ -19,3 +19,13 @@ def sections(name: str = "Recipe") -> set[str]:
 def test_every_setting_is_read_where_it_is_to_act(name: str) -> None:
     alive = {field for each, field in reads() if each in lineage(name)}
     assert not classes()[name].fields.keys() - alive
+
+
+def test_no_setting_of_a_stage_is_one_of_placement() -> None:
+    """What says where work is done stands in one section, which is in no fingerprint."""
+    placed = classes()["Placement"].fields.keys()
+    assert not {
+        name: both
+        for name in sections() - {"Placement"}
+        if (both := placed & classes()[name].fields.keys())
+    }

@@ -11,6 +11,9 @@ from cluster.settings import Settings
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from flows.plan.dag import Dag
+from flows.plan.estimate import estimate
+from flows.recipe import load
+from tasks.data.reading.stage import ReadSettings, read
 
 
 class Text(Settings):
@@ -120,3 +123,16 @@ def test_each_folder_of_a_plan_is_listed_once(
 def test_an_unknown_scheme_says_what_to_install() -> None:
     with pytest.raises(BadInput, match="HEADRACE_STORE=nosuch://x"):
         ObjectStore("nosuch://x")
+
+
+def test_the_plan_of_a_recipe_fetches_nothing(
+    tmp_path: Path, bucket: Path, fresh_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.txt").write_text("Water runs down to the mill.")
+    recipe = load("smoke", [f"sources=[{tmp_path}/text.txt]"])
+    reading = ReadSettings(sources=recipe.sources, **dict(recipe.read))
+    build(read, Store(tmp_path / "one"), settings=reading)
+    monkeypatch.setattr(ObjectStore, "fetch", None)
+    found = {stage["name"]: stage["why"] for stage in estimate(recipe)["stages"]}
+    assert found["read"] == "unchanged"
+    assert not (fresh_home / "artifacts").exists()

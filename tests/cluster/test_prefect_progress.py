@@ -1,12 +1,18 @@
 import threading
 import time
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from cluster import prefect_progress
+from cluster.placement import Placement
 from cluster.prefect_progress import ProgressArtifact
+from cluster.settings import Settings
+from cluster.stage import specify, stage
+from cluster.store import Draft
+from flows.execution import Call, build_stage
 
 
 class Server:
@@ -78,3 +84,29 @@ def test_a_server_that_refuses_is_warned_of_once(
         time.sleep(0.02)
     progress.finish()
     assert [r.message for r in caplog.records] == ["progress of r: pretrain is not shown: refused"]
+
+
+class Nothing(Settings):
+    pass
+
+
+@stage(version=1)
+def grind(settings: Nothing, draft: Draft) -> None:
+    draft.progress(1, 50, "rows")
+
+
+def test_a_stage_of_a_run_ends_at_a_hundred(server: Server, tmp_path: Path) -> None:
+    """Reports come twice a second at most: the last that a stage makes may be far from its end."""
+    literals = {"settings": Nothing()}
+    call = Call(
+        name="grind",
+        spec=specify(grind, "My Recipe", {}, literals),
+        function=grind,
+        literals=literals,
+        placement=Placement(),
+        root=tmp_path,
+        tracking_parent=None,
+        forced=False,
+    )
+    build_stage.fn(call, {})
+    assert (server.keys, server.percents) == (["my-recipe-grind"], [2, 100])

@@ -70,6 +70,33 @@ def test_stopping_leaves_no_folder_behind(toy: ModuleType) -> None:
     assert list(sessions.glob(own)) == []
 
 
+def test_a_start_that_fails_is_tried_again_and_leaves_what_sigterm_does_as_it_was(
+    toy: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    honest, tried = ray.init, []
+
+    def init(**options: object) -> object:
+        tried.append(options)
+        if len(tried) < 3:
+            raise RuntimeError("the raylet did not register in 30 seconds")
+        return honest(**options)
+
+    def end(*_: object) -> None: ...
+
+    ray_session.stop()
+    monkeypatch.setattr(ray, "init", init)
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        ray_session.start()
+        assert len(tried) == 3 and ray.is_initialized()
+        assert signal.getsignal(signal.SIGTERM) is end
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        ray_session.stop()
+
+
 def test_killing_the_driver_takes_its_workers_down(shared_home: Path) -> None:
     """Through `uv run` where there is one, which must not change the workers' Python."""
     uv = shutil.which("uv")

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from cluster.errors import BadInput
 from cluster.settings import contents
 from cluster.stage import build
+from flows.plan.dag import Dag
 from tasks.data.filtering.decisions import judge
 from tasks.data.filtering.rules import LINE_RULES, PRESETS, RULES
 from tasks.data.filtering.settings import FilterSettings
@@ -199,6 +200,21 @@ def test_a_custom_filter_rejects_and_its_errors_are_counted(store, text_artifact
     ):
         strict = FilterSettings(custom=(custom,), custom_seconds=2)
         build(filter_text, store, raw=artifact, settings=strict)
+
+
+def test_more_time_counts_only_where_a_document_took_too_long(store, text_artifact, custom):
+    def planned(raw, seconds):
+        settings = FilterSettings(custom=(custom,), custom_seconds=seconds, max_failed_rate=1)
+        return Dag("test", store).add(filter_text, raw=raw, settings=settings)
+
+    long = "".join(f"def name_{i}(x):\n    return x * {i} + 1\n" for i in range(60))
+    for texts, again in ([long], False), ([long, long + "hang"], True):
+        raw = text_artifact(texts, f"{len(texts)}.jsonl")
+        node = planned(raw, 2)
+        made = build(filter_text, store, raw=raw, spec=node.spec, **node.literals)
+        assert made.manifest.ledger.rejects == ({"timeout": 1} if again else {})
+        assert planned(raw, 1).found == made
+        assert planned(raw, 9).found == (None if again else made)
 
 
 def test_a_filter_that_fails_on_one_document_costs_that_document(store, text_artifact, tmp_path):

@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from cluster.runs import RunRecord, records
+
 RECIPE = """
 name: spoilt
 sources: [{{path: {path}}}]
@@ -23,6 +25,10 @@ def failed(
     folder = tmp_path_factory.mktemp("spoilt")
     (folder / "rows.jsonl").write_text('{"text": "a row [int]"}\nnone [/x]\nnone\n')
     (folder / "recipe.yaml").write_text(RECIPE.format(path=folder / "rows.jsonl"))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    killed = RunRecord.start({"name": "killed"}, "data")
+    killed.model_copy(update={"process": killed.process | {"pid": dead.pid}}).save(shared_home)
     command = [sys.executable, "-m", "flows.cli", "data", str(folder / "recipe.yaml"), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     return done, json.loads(done.stdout)
@@ -53,3 +59,10 @@ def test_prefect_shows_one_failure_and_what_was_not_run(
     assert shown.pop("read")["type"] == "FAILED"
     said = {(state["type"], state["name"], state["message"]) for state in shown.values()}
     assert said == {("CANCELLED", "Skipped", "not run: read failed")}
+
+
+def test_a_run_marks_the_one_that_was_killed_before_it(
+    failed: tuple[subprocess.CompletedProcess[str], dict[str, Any]], shared_home: Path
+) -> None:
+    (killed,) = [run for run in records(shared_home) if run.recipe["name"] == "killed"]
+    assert killed.status == "crashed"

@@ -72,6 +72,9 @@ def first_run(shared_home: Path, exam: Path) -> dict[str, Any]:
 def test_the_first_run_builds_every_stage(first_run: dict[str, Any]) -> None:
     assert first_run["status"] == "completed"
     assert set(states(first_run).values()) == {"built"}
+    took = {stage["name"]: stage["resources"] for stage in first_run["stages"]}
+    assert all(one["cpu_seconds"] > 0 and one["peak_bytes"] > 1e6 for one in took.values())
+    assert all(took[name]["bytes_per_second"] > 0 for name in STAGES[:6])
     assert {name.split("/")[0] for name in states(first_run)} == set(STAGES)
     needed = {"bits_per_byte", "bits_per_byte_witten_bell", "accuracy", "accuracy_majority"}
     assert needed <= set(first_run["metrics"])

@@ -7,12 +7,13 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from cluster import services
 from cluster.errors import StageFailed
-from cluster.runs import RunRecord
+from cluster.runs import RunRecord, StageRecord
 from cluster.settings import Settings
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
@@ -155,3 +156,54 @@ def test_plan_states_reasons_and_numbers_without_training(tmp_path: Path) -> Non
     assert {stage["why"] for stage in plan["stages"]} == {"first build"}
     assert plan["flops"] > 6 * plan["params"]
     assert not (tmp_path / "artifacts").exists()
+
+
+def test_a_cluster_that_is_away_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    result = headrace(tmp_path, "data", "smoke")
+    assert result.returncode == 2 and "RAY_ADDRESS is 127.0.0.1:9" in result.stderr
+    assert not (tmp_path / "services.json").exists()
+
+
+def test_a_run_is_planned_once(
+    tmp_path: Path, fresh_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows import pipeline
+    from flows.commands.runs import carry_out
+    from flows.plan import planning
+
+    plans, honest = [], planning.plan
+    monkeypatch.setattr(planning, "plan", lambda *a: plans.append(honest(*a)) or plans[-1])
+
+    def flow(recipe: Any, goal: str, rebuild: Any, **_: object) -> None:
+        assert planning.plan_of_run(goal, recipe, rebuild) is plans[0]
+        raise StageFailed("seen")
+
+    monkeypatch.setattr(services, "up", lambda: None)
+    monkeypatch.setattr(pipeline, "pipeline", flow)
+    (tmp_path / "text.txt").write_text("Water runs down to the mill.")
+    with pytest.raises(StageFailed, match="seen"):
+        carry_out("data", "smoke", [f"sources=[{tmp_path}/text.txt]"], None, as_json=False)
+    assert len(plans) == 1
+
+
+def test_the_table_of_a_run_fits_80_columns_and_paths_stand_below_it(
+    fresh_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from flows.commands.runs import _show
+    from flows.views.output import Output
+
+    monkeypatch.setenv("COLUMNS", "80")
+    name, folder = "pretrain/depth=2,seed=0", "artifacts/pretrain/mill-depth=2,seed=0-0123abcd"
+    one = StageRecord(
+        name=name, stage="pretrain", fingerprint="", state="built", why="its shards changed " * 9,
+        seconds=100, artifact=str(fresh_home / folder),
+    )  # fmt: skip
+    record = RunRecord.start({"name": "mill"}, "all").model_copy(update={"stages": [one]})
+    _show(Output(as_json=False), record.model_dump(mode="json", by_alias=True))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["stage", "state", "time", "why"]
+    assert lines[1].split()[:5] == [name, "built", "1", "min", "40"]
+    assert f"  {folder}" in lines and all(len(line) <= 80 for line in lines[:-4])

@@ -1,5 +1,7 @@
 """The plan: fingerprints before anything runs, and a reason for every stage."""
 
+import random
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,10 +11,12 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.runs import RunRecord, StageRecord
 from cluster.settings import Aside, Content, Gate, Limit, Settings
-from cluster.stage import build, stage
+from cluster.stage import build, specify, stage
 from cluster.store import Draft, Store
 from flows.end_to_end import plan as plan_recipe
+from flows.end_to_end import prepare_data
 from flows.plan.dag import Dag
+from flows.plan.estimate import estimate
 from flows.recipe import load, validate
 
 
@@ -136,6 +140,14 @@ def test_a_tolerance_is_held_against_what_is_found_and_changes_no_identity(tmp_p
         sifted(store, most_lost=0.1)
 
 
+def test_a_tolerance_is_held_against_what_another_process_built_meanwhile(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    ditch = build(dig, store, settings=Size())
+    build(sift, store, ditch=ditch, settings=Sieve())
+    with pytest.raises(BadInput, match=r"0.25 are lost, more than 0.1 allows"):
+        build(sift, store, ditch=ditch, settings=Sieve(most_lost=0.1))
+
+
 def test_a_limit_counts_where_rows_reached_it(tmp_path: Path) -> None:
     store = Store(tmp_path)
     first = sifted(store)
@@ -251,3 +263,71 @@ def test_steps_are_stages_where_an_endpoint_judges(fresh_home: Path) -> None:
     assert not [name for name in before if name.startswith("steps")]
     after = names("evaluate.judge.model=m", "evaluate.judge.criteria=[fluency, 'Is it polite?']")
     assert set(after) - set(before) == {"steps/fluency", "steps/is_it_polite"}
+
+
+def test_identities_need_no_more_than_was_looked_up(tmp_path: Path, fresh_home: Path) -> None:
+    """When the files that a recipe names are gone, its stages have the same fingerprints."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "rows.jsonl").write_text('{"text": "It is.", "label": 1}\n')
+    (folder / "mine.py").write_text("def good(text):\n    return True\n")
+    rows = str(folder / "rows.jsonl")
+    values = {
+        "name": "mill",
+        "sources": [rows],
+        "filters": {
+            "custom": [f"{folder}/mine.py:good"],
+            "bad_words": {"lists": [rows]},
+            "quality": {"labelled": rows},
+            "perplexity": {"reference": rows, "max_bits_per_byte": 9},
+        },
+        "decontaminate": {"benchmarks": [{"path": rows}]},
+    }
+    dag = plan_recipe("data", Dag("mill", Store()), validate(values, "here"))
+    shutil.rmtree(folder)
+    for node in dag:
+        again = specify(node.function, "mill", node.spec.inputs, node.literals, found=dag.contents)
+        assert again.fingerprint == node.spec.fingerprint
+
+
+def fingerprints(folder: Path, *said: str) -> list[str]:
+    """Of all stages of the smoke recipe, about a text of one's own."""
+    (folder / "text.txt").write_text("Water runs down to the mill.")
+    recipe = load("smoke", [f"sources=[{{path: {folder}/text.txt}}]", *said])
+    return [node.spec.fingerprint for node in plan_recipe("all", Dag("smoke", Store()), recipe)]
+
+
+def test_placement_is_in_no_fingerprint(tmp_path: Path, fresh_home: Path) -> None:
+    elsewhere = ("micro_batch_tokens=64", "workers=2", "zero_stage=1", "checkpoint_seconds=1")
+    changed = fingerprints(tmp_path, *(f"placement.{one}" for one in elsewhere))
+    assert fingerprints(tmp_path) == changed
+
+
+def test_no_tolerance_of_a_recipe_is_in_a_fingerprint(tmp_path: Path, fresh_home: Path) -> None:
+    same = fingerprints(tmp_path)
+    assert fingerprints(tmp_path, "sources.0.rows=1") == same
+    for key in ("read.max_bad_rate", "filters.max_failed_rate", "evaluate.judge.max_unscored"):
+        assert fingerprints(tmp_path, f"{key}=0.9") == same, key
+    # There is no custom filter.
+    assert fingerprints(tmp_path, "filters.custom_seconds=99") == same
+
+
+WORDS = ["mill", "race", "wheel", "stone", "grain", "flour", "water"]
+
+
+def test_a_plan_tells_of_text_that_a_sweep_sees_again(tmp_path: Path, fresh_home: Path) -> None:
+    """Once the shards are made; before, nobody knows how much text there is."""
+    for number in range(12):
+        words = random.Random(number).choices(WORDS, k=60)
+        (tmp_path / f"{number}.txt").write_text(" ".join(words))
+    said = [
+        f"sources=[{{path: '{tmp_path}/*.txt'}}]",
+        "shards.heldout_share=0.5",
+        "dedup.fuzzy=false",
+    ]
+    recipe = load("smoke", [*said, "filters={limits: {}}", "tokenizer.vocab_size=300"])
+    assert "sees its text" not in str(estimate(recipe)["warnings"])
+    dag = Dag("smoke", Store())
+    prepare_data(dag, recipe)
+    carry_out(dag)
+    assert "d16-t4k sees its text" in str(estimate(recipe)["warnings"])

@@ -5,11 +5,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cluster.settings import Settings
-from cluster.stage import stage
+from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from flows.plan.dag import Dag, Node
-from flows.views.progress import EVERY_SECONDS, Pace, Teller
+from flows.views.progress import EVERY_SECONDS, Pace, Teller, watch
 
 
 class Nothing(Settings):
@@ -83,3 +85,13 @@ def test_what_an_earlier_run_left_is_no_progress(tmp_path: Path) -> None:
     teller.began += 100
     list(teller.lines(teller.began))
     assert list(teller.lines(teller.began + 16)) == ["pretrain: under way for 16 s"]
+
+
+def test_a_run_without_a_terminal_is_told_of_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dag = Dag("mill", Store(tmp_path))
+    node = dag.add(train, settings=Nothing())
+    with watch(dag):
+        build(train, dag.store, spec=node.spec, settings=Nothing())
+    assert capsys.readouterr().err.startswith("1 of 1: pretrain, ")

@@ -183,3 +183,14 @@ def test_a_bad_line_is_named(tmp_path: Path, bad: Any, words: str, fresh_home: P
 def test_an_unknown_metric_is_refused(rows: Path, fresh_home: Path) -> None:
     with pytest.raises(BadInput, match="did you mean 'geval'"):
         judge_file(rows, metric="gevall", url="http://127.0.0.1:1", model="m")
+
+
+def test_the_command_fails_where_nothing_is_scored(
+    rows: Path, endpoint: Any, scripted: Any, fresh_home: Path
+) -> None:
+    endpoint.script = lambda body, call: scripted(401)
+    judge = ("--judge-url", endpoint.url, "--judge-model", "m", "--metric", "geval", "--json")
+    command = [sys.executable, "-m", "flows.cli", "judge", str(rows), *judge]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and json.loads(done.stdout)["scored"] == 0
+    assert f"no row of {rows} was scored: key_refused (3)" in done.stderr
