@@ -43,11 +43,6 @@ class PipelineRun:
         journal.params(params)
         return cls(run_id, journal)
 
-    @property
-    def mlflow_run_id(self) -> str | None:
-        """MLflow's id of the run, once the run has been sent."""
-        return self._journal.run_id
-
     def url(self, ui: str | None) -> str | None:
         """The run's page in the MLflow UI at this address; the UI itself until the run is sent."""
         known = sent(self._journal.path)

@@ -70,7 +70,7 @@ def test_a_training_stage_is_a_nested_run_of_its_pipeline(
     sender.send_all()  # journals in the order of their names: the stage may come first
     sender.send_all()
 
-    parent = sender.client.get_run(run.mlflow_run_id)
+    parent = sender.client.get_run(run._journal.run_id)
     assert parent.info.status == "FINISHED"
     assert parent.data.metrics == {"bits_per_byte": 2.5}
     assert parent.data.params == {"seed": "0"}
@@ -78,7 +78,7 @@ def test_a_training_stage_is_a_nested_run_of_its_pipeline(
 
     nested = sender.client.get_run(stage_run.run_id)
     assert nested.info.status == "FINISHED"
-    assert nested.data.tags["mlflow.parentRunId"] == run.mlflow_run_id
+    assert nested.data.tags["mlflow.parentRunId"] == run._journal.run_id
     assert nested.data.tags["headrace.fingerprint"] == FINGERPRINT
     assert nested.data.tags["headrace.model"] == "/models/mine-ab"
     assert nested.data.params["model.depth"] == "4"
@@ -167,7 +167,7 @@ def test_a_table_of_rows_is_sent_once(
     sender.send_all()
     state.write_text(before)  # killed after sending, before remembering
     sender.send_all()
-    run_id = run.mlflow_run_id
+    run_id = run._journal.run_id
     assert run_id is not None
     table = json.loads(Path(sender.client.download_artifacts(run_id, "exam.json")).read_text())
     assert table["columns"] == ["id", "right", "nats"]

@@ -193,11 +193,21 @@ def _model(tokenizer: Artifact, draft: Draft) -> None:
 @stage(version=1, name="pretrain")
 def untrained(tokenizer: Artifact, shards: Artifact, seed: int, draft: Draft) -> None:
     """A model that has seen twenty samples of text and learnt nothing."""
+    from tasks.training.facts import Trained
     from tasks.training.settings import ObjectiveSettings
 
     _model(tokenizer, draft)
     objective = ObjectiveSettings(context=32).identity()
-    draft.facts = {"objective": objective, "context": 32, "seed": seed, "samples_seen": 20}
+    draft.facts = Trained(
+        objective=objective,
+        context=32,
+        seed=seed,
+        samples_seen=20,
+        steps=20,
+        batch_samples=1,
+        batch_ramp=(),
+        mixture=None,
+    ).noted()
 
 
 @stage(version=1, name="instruct")

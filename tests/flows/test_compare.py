@@ -317,3 +317,15 @@ def test_a_log_is_followed_to_the_end_and_no_line_told_twice(
 def test_a_run_without_a_flow_run_has_no_log(mill: Mill) -> None:
     with pytest.raises(BadInput, match="run mill-1 has no log"):
         list(lines(mill.home, mill.run()))
+
+
+def test_the_log_of_a_recipe_is_that_of_its_newest_run(
+    mill: Mill, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from cluster import run_logs
+    from flows.commands.history import logs
+
+    monkeypatch.setattr(run_logs, "lines", lambda root, record, follow: iter(()))
+    _, newest = mill.run(), mill.run()
+    logs(str(newest.recipe["name"]), as_json=True)
+    assert json.loads(capfd.readouterr().out)["id"] == newest.id

@@ -52,16 +52,6 @@ class ReplyStore:
         """Keep a reply; a kill after this loses nothing."""
         self._database.execute("UPDATE reply SET text = ? WHERE key = ?", (json.dumps(reply), key))
 
-    def answered(self) -> int:
-        """Replies that have arrived."""
-        query = "SELECT COUNT(*) FROM reply WHERE text IS NOT NULL"
-        return int(self._database.execute(query).fetchone()[0])
-
-    def unanswered(self) -> int:
-        """Requests that left and whose reply never arrived: possibly paid, asked again."""
-        query = "SELECT COUNT(*) FROM reply WHERE text IS NULL"
-        return int(self._database.execute(query).fetchone()[0])
-
     def close(self) -> None:
         """Close the file."""
         self._database.close()

@@ -1,5 +1,7 @@
+import contextlib
 import logging
 import math
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -267,15 +269,16 @@ def test_the_same_question_at_the_same_time_is_paid_once(endpoint: Any, tmp_path
 
 
 def test_a_request_is_noted_before_it_leaves(endpoint: Any, tmp_path: Path, scripted: Any) -> None:
-    noted: list[int] = []
+    noted: list[tuple[int, int]] = []
 
     def script(body: dict[str, Any], call: int) -> Any:
-        noted.append(ReplyStore(tmp_path / "replies.sqlite").unanswered())
+        with contextlib.closing(sqlite3.connect(tmp_path / "replies.sqlite")) as file:
+            noted.append(file.execute("SELECT COUNT(asked), COUNT(text) FROM reply").fetchone())
         return scripted(404)
 
     endpoint.script = script
     ask(endpoint, tmp_path)
-    assert noted == [1]
+    assert noted == [(1, 0)]
 
 
 def test_the_budget_is_kept_and_the_rest_says_so(endpoint: Any, tmp_path: Path) -> None:
