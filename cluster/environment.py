@@ -66,7 +66,7 @@ def prepare() -> None:
     for name, value in (TELEMETRY_OFF | QUIET | BEHAVIOUR).items():
         default(name, value)
     default("HEADRACE_HOME", str(home()))
-    default("MLFLOW_TRACKING_URI", f"sqlite:///{subfolder('mlflow') / 'mlflow.db'}")
+    default("MLFLOW_TRACKING_URI", _database())
     _adopt_prefect_profile()
     default("PREFECT_HOME", str(subfolder("prefect")))
     keep_bytecode()
@@ -99,6 +99,16 @@ def given(name: str) -> str | None:
     """The user's value of a variable: None when unset, empty or set by Headrace in this process."""
     value = os.environ.get(name)
     return None if not value or value == _ours.get(name) else value
+
+
+def given_store() -> str | None:
+    """The user's own tracking store; a child process finds that of the home in its variables."""
+    uri = given("MLFLOW_TRACKING_URI")
+    return None if uri == _database() else uri
+
+
+def _database() -> str:
+    return f"sqlite:///{subfolder('mlflow') / 'mlflow.db'}"
 
 
 def forget(name: str) -> None:

@@ -36,12 +36,19 @@ log = logging.getLogger("headrace.tracking")
 
 
 class Sender:
-    """Sends all journals of a folder to one tracking store."""
+    """Sends the journals of a folder, each to the tracking store it names, else to `uri`."""
 
     def __init__(self, folder: Path, uri: str, artifacts: Path):
-        self.folder, self.artifacts = folder, artifacts
-        self.client = MlflowClient(uri)
+        self.folder, self.uri, self.artifacts = folder, uri, artifacts
+        self._stores: dict[str, TrackingStore] = {}
         self._retry_at: dict[Path, float] = {}
+
+    def store(self, uri: str | None = None) -> "TrackingStore":
+        """The tracking store at an address."""
+        uri = uri or self.uri
+        if uri not in self._stores:
+            self._stores[uri] = TrackingStore(uri, self.artifacts)
+        return self._stores[uri]
 
     def run(self, poll: float = 0.5) -> None:
         """Send for ever."""
@@ -80,38 +87,49 @@ class Sender:
                     return
                 known |= run
             else:
-                self._try_to_pass_on(known["run_id"], known["experiment_id"], event)
+                store = self.store(known.get("to"))
+                store.try_to_pass_on(known["run_id"], known["experiment_id"], event)
             known["offset"] = offset
             write_atomically(path.with_suffix(".sent"), json.dumps(known))
 
     def _begin(self, event: dict[str, Any], known: dict[str, Any]) -> dict[str, Any] | None:
         """Create the run of a journal, or set the one it has to running again."""
         about = event["start"]
-        if "run_id" in known:
-            self.client.update_run(known["run_id"], status="RUNNING")
+        if "run_id" in known:  # a run goes on where it is, whatever store is named now
+            self.store(known.get("to")).client.update_run(known["run_id"], status="RUNNING")
             return {}
+        to = about.get("to")
         tags = {key: value for key, value in about.get("tags", {}).items() if value}
         if parent := about.get("parent"):
             pipeline = sent(self.folder / f"{parent}.1.jsonl")
             if not pipeline:
                 return None
             tags["mlflow.parentRunId"] = pipeline["run_id"]
-            experiment = pipeline["experiment_id"]
+            to, experiment = pipeline.get("to"), pipeline["experiment_id"]
         else:
-            experiment = self._experiment(about.get("experiment", "headrace"))
-        run = self.client.create_run(experiment, event["time"], tags, about["name"])
-        return {"run_id": run.info.run_id, "experiment_id": experiment}
+            experiment = self.store(to).experiment(about.get("experiment", "headrace"))
+        run = self.store(to).client.create_run(experiment, event["time"], tags, about["name"])
+        found = {"run_id": run.info.run_id, "experiment_id": experiment}
+        return found | ({"to": to} if to else {})
 
-    def _experiment(self, name: str) -> str:
+
+class TrackingStore:
+    """An MLflow server or database, and how each event of a journal is told to it."""
+
+    def __init__(self, uri: str, artifacts: Path):
+        self.uri, self.artifacts = uri, artifacts
+        self.client = MlflowClient(uri)
+
+    def experiment(self, name: str) -> str:
+        """The id of the experiment of this name, made where there is none."""
         if found := self.client.get_experiment_by_name(name):
             return str(found.experiment_id)
-        location = (self.artifacts / name).as_uri() if self._stores_locally() else None
-        return str(self.client.create_experiment(name, location))
+        here = not self.uri.startswith("http")
+        return str(
+            self.client.create_experiment(name, (self.artifacts / name).as_uri() if here else None)
+        )
 
-    def _stores_locally(self) -> bool:
-        return not self.client.tracking_uri.startswith("http")
-
-    def _try_to_pass_on(self, run_id: str, experiment_id: str, event: dict[str, Any]) -> None:
+    def try_to_pass_on(self, run_id: str, experiment_id: str, event: dict[str, Any]) -> None:
         """Pass an event on; one that MLflow will never take must not hold up what follows."""
         try:
             self._pass_on(run_id, experiment_id, event)

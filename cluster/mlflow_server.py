@@ -19,7 +19,9 @@ def main(port: str | None = None) -> None:
 
     uri, artifacts = os.environ["MLFLOW_TRACKING_URI"], subfolder("mlflow") / "artifacts"
     sender = Sender(subfolder("tracking"), uri, artifacts)
-    sender.client.search_experiments(max_results=1)  # creates the database, before anyone else
+    sender.store().client.search_experiments(
+        max_results=1
+    )  # creates the database, before anyone else
     sending = threading.Thread(target=sender.run, daemon=True)
     sending.start()
     if port:

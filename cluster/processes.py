@@ -32,6 +32,7 @@ class Process(Record):
         description="start in hundredths of a second after boot; a reused pid differs"
     )
     url: str | None = None
+    store: str | None = Field(None, description="the user's tracking store that MLflow sends to")
     log: str = ""
 
     @property

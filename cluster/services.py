@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cluster import watchdog
-from cluster.environment import forget, given, prepare, put
+from cluster.environment import forget, given, given_store, prepare, put
 from cluster.errors import BadInput, StageFailed
 from cluster.files import write_atomically
 from cluster.home import home
@@ -41,6 +41,9 @@ START_SECONDS = 180.0
 WORK_POOL = "headrace"
 HEALTH = {"prefect": "/api/health", "mlflow": "/health"}
 PROBE_SECONDS, PORT_SECONDS = 5.0, 20.0
+WHO_ASKS = (401, 403)
+# How a client of HTTP/2, which gRPC speaks, begins: its preface and an empty SETTINGS frame.
+HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 log = logging.getLogger("headrace.services")
 
 
@@ -83,7 +86,8 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
                 wait("prefect")
         else:
             _check_prefect()
-        mlflow = alive("mlflow") or _start("mlflow")
+        _tell_of_mlflow()
+        mlflow = _mlflow_of(given_store()) or _start("mlflow")
         if "worker" in _read() and alive("worker") is None:
             _start("worker")
     if not (_watching and _watching[0].is_alive()):  # it does not live on in a forked process
@@ -92,6 +96,17 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
         wait("mlflow")
     _refresh_prefect()
     return Services(prefect, _given_mlflow() or mlflow.url)
+
+
+def _mlflow_of(store: str | None) -> Process | None:
+    """The MLflow process that runs, unless it was started for another tracking store: that one may
+    have no page of its own, or not the credentials. It is ended then. The caller holds the lock.
+    """
+    process = alive("mlflow")
+    if process and process.store != store:
+        stop(process)
+        return None
+    return process
 
 
 def wait(name: str) -> None:
@@ -150,18 +165,35 @@ def _server_status(name: str, url: str | None) -> dict[str, Any]:
 
 
 def _check_prefect() -> None:
-    """Raise BadInput unless the user's Prefect server answers, whatever it says."""
+    """Raise BadInput unless the user's Prefect server answers; it may want to know who asks."""
     api = str(given("PREFECT_API_URL"))
-    parts = urlsplit(api)
     try:
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-        socket.create_connection((parts.hostname or "", port), PROBE_SECONDS).close()
-    except (KeyError, OSError, ValueError) as error:
+        urllib.request.urlopen(f"{api}/health", timeout=PORT_SECONDS).close()  # noqa: S310
+    except (OSError, ValueError) as error:
+        if isinstance(error, urllib.error.HTTPError) and error.code in WHO_ASKS:
+            return
         raise BadInput(
             f"PREFECT_API_URL is {api}, where no Prefect server answers ({error}): start that "
             "server, or `unset PREFECT_API_URL` (or leave the profile that sets it: "
             "`prefect profile use ephemeral`) to use a local one"
         ) from error
+
+
+def _tell_of_mlflow() -> None:
+    """Warn when the user's tracking server does not answer; no run has to wait for it."""
+    uri = _given_mlflow()
+    try:
+        if uri:
+            urllib.request.urlopen(uri, timeout=PROBE_SECONDS).close()  # noqa: S310
+    except urllib.error.HTTPError:
+        return  # it answers
+    except (OSError, ValueError) as error:
+        log.warning(
+            "MLFLOW_TRACKING_URI is %s, where nothing answers (%s): what is tracked is kept, and "
+            "sent when a server does; `unset MLFLOW_TRACKING_URI` to use a local one",
+            uri,
+            error,
+        )
 
 
 def check_ray() -> None:
@@ -177,18 +209,25 @@ def check_ray() -> None:
 def _ray_status() -> dict[str, Any]:
     """Ray lives with each run, so only a cluster named by the user can be down."""
     address = os.environ.get("RAY_ADDRESS") or "local"
-    healthy = address in ("auto", "local") or _listens(address)
+    healthy = address in ("auto", "local") or _speaks_grpc(address)
     return {"url": address, "pid": None, "healthy": healthy}
 
 
-def _listens(address: str) -> bool:
+def _speaks_grpc(address: str) -> bool:
+    """Whether gRPC answers, as Ray's servers do: Ray itself waits for minutes for one that does
+    not. Where a cluster asks for certificates, whether anything does.
+    """
     parts = urlsplit(address if "//" in address else f"//{address}")
     try:
-        port = parts.port or 10001
-        socket.create_connection((parts.hostname or "", port), PROBE_SECONDS).close()
+        where = (parts.hostname or "", parts.port or 10001)
+        with socket.create_connection(where, PROBE_SECONDS) as server:
+            if os.environ.get("RAY_USE_TLS") == "1":
+                return True
+            server.sendall(HTTP_2)
+            with server.makefile("rb") as answer:
+                return answer.read(4)[3:] == b"\4"  # the kind of its first frame: SETTINGS
     except (OSError, ValueError):
         return False
-    return True
 
 
 def _given_prefect() -> str | None:
@@ -201,7 +240,7 @@ def _given_prefect() -> str | None:
 
 def _given_mlflow() -> str | None:
     """The user's tracking server; a database they name is shown by our own UI."""
-    uri = given("MLFLOW_TRACKING_URI")
+    uri = given_store()
     return uri if uri and uri.startswith(("http://", "https://")) else None
 
 
@@ -245,8 +284,9 @@ def _spawn_prefect(port: int | None) -> Process:
 def _spawn_mlflow(port: int | None) -> Process:
     """The sender of journals, with the UI unless the user has a server of their own."""
     command = [sys.executable, *COMMANDS["mlflow"]]
+    store = {"store": given_store()}
     if _given_mlflow():
-        return spawn("mlflow", command, {})
+        return spawn("mlflow", command, {}).model_copy(update=store)
     port, claim = claim_port(port or MLFLOW_PORT)
     hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
     variables = {
@@ -254,7 +294,8 @@ def _spawn_mlflow(port: int | None) -> Process:
         "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(hosts),
         "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(f"http://{host}" for host in hosts),
     }
-    return spawn("mlflow", [*command, str(port)], variables, f"http://127.0.0.1:{port}", claim)
+    process = spawn("mlflow", [*command, str(port)], variables, f"http://127.0.0.1:{port}", claim)
+    return process.model_copy(update=store)
 
 
 def _spawn_worker(_: int | None) -> Process:

@@ -17,6 +17,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
+from cluster.environment import given_store
 from cluster.home import subfolder
 
 LONGEST_VALUE = 500
@@ -80,13 +81,17 @@ class NullTracker:
 
 
 class JournalTracker:
-    """A tracker that appends to a journal; `key` names what is tracked, now and after a kill."""
+    """A tracker that appends to a journal; `key` names what is tracked, now and after a kill.
+
+    The journal says to which tracking store it goes where the user names one, as each command may.
+    """
 
     def __init__(self, key: str, about: Mapping[str, Any]):
         self.path = _current(subfolder("tracking"), re.sub(r"[^\w.-]", "_", key))
         mend(self.path)
         self._last_step = last_step(self.path)
-        append(self.path, {"start": dict(about)})
+        store = given_store()
+        append(self.path, {"start": dict(about) | ({"to": store} if store else {})})
 
     @property
     def run_id(self) -> str | None:

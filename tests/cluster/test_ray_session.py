@@ -92,6 +92,7 @@ def test_a_start_that_fails_is_tried_again_and_leaves_what_sigterm_does_as_it_wa
         ray_session.start()
         assert len(tried) == 3 and ray.is_initialized()
         assert signal.getsignal(signal.SIGTERM) is end
+        assert services._speaks_grpc(ray.get_runtime_context().gcs_address)
     finally:
         signal.signal(signal.SIGTERM, before)
         ray_session.stop()

@@ -1,10 +1,13 @@
+import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -77,11 +80,36 @@ def test_servers_listen_on_the_loopback_and_refuse_foreign_pages(shared_home: Pa
         assert addresses == {f"0100007F:{port}"}
 
 
+@contextlib.contextmanager
+def answering(status: int) -> Iterator[str]:
+    """The address of a server that answers everything with one status, whatever it is."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("status", [200, 401])
 def test_what_the_user_names_is_used_and_not_started(
-    fresh_home: Path, no_variables: None, monkeypatch: pytest.MonkeyPatch
+    fresh_home: Path,
+    no_variables: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
 ) -> None:
-    own = socket.create_server(("127.0.0.1", 0))
-    address = f"http://127.0.0.1:{own.getsockname()[1]}"
+    with answering(status) as address:
+        _use(address, monkeypatch)
+    told = [line for line in caplog.messages if "MLFLOW_TRACKING_URI" in line]
+    assert len(told) == 1 and "is kept, and sent when a server does" in told[0]
+
+
+def _use(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", f"{address}/api")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example:2")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
@@ -109,6 +137,28 @@ def test_what_the_user_names_and_is_away_is_told_at_once(
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     with pytest.raises(BadInput, match=r"RAY_ADDRESS is 127.0.0.1:9.*unset RAY_ADDRESS"):
         services.check_ray()
+    with answering(404) as other:
+        monkeypatch.setenv("PREFECT_API_URL", f"{other}/api")
+        with pytest.raises(BadInput, match=r"no Prefect server answers .*404"):
+            services.up()
+        monkeypatch.setenv("RAY_ADDRESS", other.removeprefix("http://"))
+        with pytest.raises(BadInput, match="where no Ray cluster answers"):
+            services.check_ray()
+
+
+def test_another_tracking_store_gets_a_process_of_its_own(
+    fresh_home: Path, no_variables: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that runs may show another's runs, or lack the credentials."""
+    ended: list[str] = []
+    monkeypatch.setattr(services, "spawn", lambda name, *a: this_process())
+    monkeypatch.setattr(services, "stop", lambda process: ended.append(str(process.store)))
+    monkeypatch.setattr(services, "_check_prefect", lambda: None)
+    monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
+    for uri in ("", "", "sqlite:////tmp/other.db", "sqlite:////tmp/other.db", ""):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        services.up()
+    assert ended == ["None", "sqlite:////tmp/other.db"]
 
 
 def test_a_lost_or_damaged_record_is_made_again_from_what_runs(

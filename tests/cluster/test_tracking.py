@@ -50,7 +50,7 @@ def rows(first: int, last: int) -> list[dict[str, float]]:
 
 
 def history(sender: Any, run_id: str | None, key: str = "loss") -> list[tuple[int, float]]:
-    return sorted((m.step, m.value) for m in sender.client.get_metric_history(run_id, key))
+    return sorted((m.step, m.value) for m in sender.store().client.get_metric_history(run_id, key))
 
 
 def test_a_training_stage_is_a_nested_run_of_its_pipeline(
@@ -70,13 +70,13 @@ def test_a_training_stage_is_a_nested_run_of_its_pipeline(
     sender.send_all()  # journals in the order of their names: the stage may come first
     sender.send_all()
 
-    parent = sender.client.get_run(run._journal.run_id)
+    parent = sender.store().client.get_run(run._journal.run_id)
     assert parent.info.status == "FINISHED"
     assert parent.data.metrics == {"bits_per_byte": 2.5}
     assert parent.data.params == {"seed": "0"}
     assert parent.data.tags["prefect.flow_run_id"] == "flow-1"
 
-    nested = sender.client.get_run(stage_run.run_id)
+    nested = sender.store().client.get_run(stage_run.run_id)
     assert nested.info.status == "FINISHED"
     assert nested.data.tags["mlflow.parentRunId"] == run._journal.run_id
     assert nested.data.tags["headrace.fingerprint"] == FINGERPRINT
@@ -85,7 +85,9 @@ def test_a_training_stage_is_a_nested_run_of_its_pipeline(
     assert nested.data.params["model.width"] == "null"
     assert len(nested.data.params["notes"]) == 500
     assert history(sender, stage_run.run_id) == [(1, 9.0), (2, 8.0), (3, 7.0)]
-    assert [f.path for f in sender.client.list_artifacts(stage_run.run_id)] == ["trace.json.gz"]
+    assert [f.path for f in sender.store().client.list_artifacts(stage_run.run_id)] == [
+        "trace.json.gz"
+    ]
     (entry,) = nested.inputs.dataset_inputs
     assert (entry.dataset.name, entry.dataset.digest) == ("shards/mine-12", "f" * 32)
     url = run.url("http://127.0.0.1:5000/")
@@ -109,18 +111,18 @@ def test_a_killed_stage_goes_on_in_the_same_run_and_repeats_no_step(
     before = attempt.run_id
     close(first.run_id, "KILLED")
     sender.send_all()
-    assert sender.client.get_run(before).info.status == "KILLED"
+    assert sender.store().client.get_run(before).info.status == "KILLED"
 
     second = PipelineRun.start("mine", f"{request.node.name}-2", {})
     again = stage_tracker(pretrain, "pretrain", second.run_id, fingerprint)
     sender.send_all()
     assert again.run_id == before
-    assert sender.client.get_run(before).info.status == "RUNNING"
+    assert sender.store().client.get_run(before).info.status == "RUNNING"
     again.metrics(rows(3, 7))  # training resumed from the checkpoint of step 2
     again.close()
     sender.send_all()
     assert history(sender, before) == [(step, 10.0 - step) for step in range(1, 8)]
-    assert sender.client.get_run(before).info.status == "FINISHED"
+    assert sender.store().client.get_run(before).info.status == "FINISHED"
 
 
 def test_a_finished_stage_that_is_rebuilt_gets_a_run_of_its_own(
@@ -169,10 +171,12 @@ def test_a_table_of_rows_is_sent_once(
     sender.send_all()
     run_id = run._journal.run_id
     assert run_id is not None
-    table = json.loads(Path(sender.client.download_artifacts(run_id, "exam.json")).read_text())
+    table = json.loads(
+        Path(sender.store().client.download_artifacts(run_id, "exam.json")).read_text()
+    )
     assert table["columns"] == ["id", "right", "nats"]
     assert table["data"] == [["größer", True, None], [2, None, "[1.5, -2]"]]
-    tags = sender.client.get_run(run_id).data.tags
+    tags = sender.store().client.get_run(run_id).data.tags
     listed = json.loads(tags["mlflow.loggedArtifacts"])
     assert listed == [{"path": "exam.json", "type": "table"}]
 
@@ -182,17 +186,17 @@ def test_an_unreachable_store_loses_nothing(
 ) -> None:
     run = pipeline(request)
     sender.send_all()
-    log_batch = sender.client.log_batch
+    log_batch = sender.store().client.log_batch
 
     def fail(*_: Any, **__: Any) -> None:
         raise ConnectionError("the store is away")
 
-    monkeypatch.setattr(sender.client, "log_batch", fail)
+    monkeypatch.setattr(sender.store().client, "log_batch", fail)
     tracker = stage_tracker(pretrain, "pretrain", run.run_id, "away0000")
     tracker.metrics(rows(1, 2))
     sender.send_all()
     tracker.metrics(rows(3, 4))
-    monkeypatch.setattr(sender.client, "log_batch", log_batch)
+    monkeypatch.setattr(sender.store().client, "log_batch", log_batch)
     sender._retry_at.clear()
     sender.send_all()
     assert history(sender, tracker.run_id) == [(1, 9.0), (2, 8.0), (3, 7.0), (4, 6.0)]
@@ -288,7 +292,7 @@ def test_figures_that_are_not_finite_are_shown_as_such(
     tracker.metrics([{"step": 1, "loss": math.nan, "grad norm!": math.inf, "note": "x"}])
     sender.send_all()
     sender.send_all()
-    metrics = sender.client.get_run(tracker.run_id).data.metrics
+    metrics = sender.store().client.get_run(tracker.run_id).data.metrics
     assert set(metrics) == {"loss", "grad norm_"}
     assert all(math.isnan(value) for value in metrics.values())
 
@@ -328,3 +332,20 @@ def test_a_slow_store_is_waited_for_and_then_left_behind(
     sent = {"offset": tracker.path.stat().st_size}
     tracker.path.with_suffix(".sent").write_text(json.dumps(sent))
     assert mlflow_tracking.drain([tracker.path])
+
+
+def test_a_run_goes_to_the_store_that_its_command_names(
+    sender: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever store the process that sends was started for; the stages go with their run."""
+    other = f"sqlite:///{tmp_path}/other.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", other)
+    run = PipelineRun.start("mine", "run-elsewhere", {})
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////nowhere/else.db")
+    stage_run = stage_tracker(pretrain, "pretrain", run.run_id, "elsewhere")
+    for _ in range(2):
+        sender.send_all()
+    found = sender.store(other).client
+    (experiment,) = found.search_experiments(filter_string="name = 'mine'")
+    names = {one.info.run_name for one in found.search_runs([experiment.experiment_id])}
+    assert names == {"run-elsewhere", "pretrain"} and stage_run.run_id
