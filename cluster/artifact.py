@@ -93,7 +93,7 @@ class DataFile:
     def remedy(self) -> str:
         """What to do about damage."""
         return (
-            f"run `headrace verify {self.artifact}`, then `headrace run --rebuild "
+            f"run `headrace verify {self.artifact}`, then `headrace run RECIPE --rebuild "
             f"{self.artifact.split('/')[0]}`"
         )
 
@@ -161,7 +161,7 @@ class Artifact:
         for name in sorted(found.difference(names)):
             raise BadInput(
                 f"{self.path / name} is not in the manifest of {self.name}; remove the file, or "
-                f"run `headrace run --rebuild {self.manifest.stage}`"
+                f"run `headrace run RECIPE --rebuild {self.manifest.stage}`"
             )
         files = [self.data(name) for name in names]
         for file in files:
@@ -194,7 +194,7 @@ class Artifact:
             raise BadInput(f"{path} is not an artifact: it has no {MANIFEST}") from None
         except (OSError, ValueError) as error:
             raise BadInput(
-                f"{path / MANIFEST} cannot be read: {error}; run `headrace run --rebuild "
+                f"{path / MANIFEST} cannot be read: {error}; run `headrace run RECIPE --rebuild "
                 f"{path.parent.name}`, or remove the folder"
             ) from error
 

@@ -30,7 +30,7 @@ class Facts(BaseModel):
             where = ".".join(map(str, first["loc"]))
             raise BadInput(
                 f"{artifact.name} does not tell its '{where}' ({first['msg']}): made by another "
-                f"version; run `headrace run --rebuild {artifact.manifest.stage}`"
+                f"version; run `headrace run RECIPE --rebuild {artifact.manifest.stage}`"
             ) from error
 
     def noted(self) -> dict[str, Any]:

@@ -11,7 +11,12 @@ def home() -> Path:
     path = Path(os.environ.get("HEADRACE_HOME") or Path.home() / ".headrace").expanduser().resolve()
     if path.exists() and not path.is_dir():
         raise BadInput(f"the home {path} is a file; name a folder, with --home or HEADRACE_HOME")
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)  # another process may be as far
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)  # another process may be as far
+    except FileNotFoundError as error:  # a file system in which nothing is made, as /proc
+        raise BadInput(
+            f"the home {path} cannot be made; name another, with --home or HEADRACE_HOME"
+        ) from error
     return path
 
 

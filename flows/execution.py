@@ -113,6 +113,7 @@ def execute(
     `on_stage` is called as each ends. A failed stage skips those that need it; the others go on.
     """
     run = Run(dag, placement, tracking_parent)
+    logging.getLogger("prefect.task_runs").addFilter(_no_error_of_skipped)
     try:
         run.carry_out(on_stage)
     except BaseException:
@@ -233,6 +234,11 @@ class Run:
         """Stages that Ray has been given, by Ray's reference."""
         handles = ((self.handles[node.name], node) for node in nodes)
         return {h.wrapped_future: node for h, node in handles if isinstance(h, PrefectRayFuture)}
+
+
+def _no_error_of_skipped(record: logging.LogRecord) -> bool:
+    """Prefect logs whatever does not complete as an error; the failed stage is the one there is."""
+    return "Finished in state Skipped" not in record.getMessage()
 
 
 def _named(stage: Any, node: Node) -> Any:

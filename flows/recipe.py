@@ -4,6 +4,7 @@ A recipe is YAML; it needs `name` and `sources`, every other section has default
 in `flows/recipes/`. Everything is identity but `placement`, which says where a run happens.
 """
 
+import difflib
 import types
 import typing
 from pathlib import Path
@@ -302,7 +303,10 @@ def _explain(fault: Any) -> str:
     if place in MOVED:
         return f"'{place}' is `{MOVED[place]}` now; write its value there"
     if fault["type"] == "extra_forbidden":
-        return f"unknown key '{place}': {nearest(str(fault['loc'][-1]), _keys(fault['loc'][:-1]))}"
+        *section, key = fault["loc"]
+        mistyped = difflib.get_close_matches(str(key), _keys(section), n=1, cutoff=0.8)
+        hint = None if mistyped else _below(key, section)
+        return f"unknown key '{place}': {hint or nearest(str(key), _keys(section))}"
     if fault["type"] == "missing":
         return f"'{place}' is missing"
     if fault["type"] == "value_error":  # a rule of ours, which names the keys it is about
@@ -310,13 +314,26 @@ def _explain(fault: Any) -> str:
     return f"{place} = {fault['input']!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
 
 
-def _keys(location: tuple[str | int, ...]) -> list[str]:
+def _below(key: str | int, location: typing.Sequence[str | int]) -> str | None:
+    """A hint for a key that stands one section further down."""
+    for name, field in _at(location).model_fields.items():
+        section = _section(field.annotation)
+        if section and key in section.model_fields:
+            return f"did you mean '{'.'.join(map(str, [*location, name, key]))}'?"
+    return None
+
+
+def _keys(location: typing.Sequence[str | int]) -> list[str]:
     """The keys that the section at a location may have."""
+    return list(_at(location).model_fields)
+
+
+def _at(location: typing.Sequence[str | int]) -> Any:
     section: Any = Recipe
     for part in location:
         if isinstance(part, str) and part in section.model_fields:
             section = _section(section.model_fields[part].annotation)
-    return list(section.model_fields)
+    return section
 
 
 def _section(annotation: Any) -> Any:

@@ -25,7 +25,9 @@ def generate(
     length_penalty: Annotated[
         float, typer.Option(help="of beams: score / ((5 + tokens) / 6)^this")
     ] = 0.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="tokens to generate at most")] = 64,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="tokens to generate at most [64, or what has room]")
+    ] = None,
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="end before this text; repeatable")
     ] = None,

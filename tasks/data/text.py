@@ -125,7 +125,8 @@ def check_rows(text: Artifact, rows: int) -> None:
     if text.manifest.rows not in (None, rows):
         raise BadInput(
             f"{text.name} has {text.manifest.rows} rows, and {rows} were read; run "
-            f"`headrace verify {text.name}`, then `headrace run --rebuild {text.manifest.stage}`"
+            f"`headrace verify {text.name}`, then "
+            f"`headrace run RECIPE --rebuild {text.manifest.stage}`"
         )
 
 
@@ -153,7 +154,7 @@ def named_damage(path: Path) -> Iterator[None]:
         stage, name = path.parts[-3], path.parent.name
         raise BadInput(
             f"{path} is damaged: {error}; run `headrace verify {stage}/{name}`, then "
-            f"`headrace run --rebuild {stage}`"
+            f"`headrace run RECIPE --rebuild {stage}`"
         ) from error
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from model.generation import Ending, Network, Sampling, Token
     from tasks.tokens.encoder import Encoder
 
+MOST_TOKENS = 64
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
 
@@ -40,7 +41,9 @@ class GenerationSettings(Settings):
         0.0, description="exponent on (5 + tokens) / 6, which divides a hypothesis's score"
     )
     samples: int = Field(8, ge=2, description="samples drawn by mbr")
-    max_tokens: int = Field(64, ge=1, description="new tokens at most")
+    max_tokens: int | None = Field(
+        None, ge=1, description="new tokens at most; 64, or as many as the context has room for"
+    )
     stop: list[str] = Field([], description="texts before which the answer ends")
     seed: int = Field(0, ge=0, description="of sampling")
     chat: bool = Field(False, description="put the prompt as a user's turn to a tuned model")
@@ -93,7 +96,7 @@ def generate_text(
         "tokens": text.ids,
         "logprobs": [token.log_prob for token in kept],
         **({"top_logprobs": [t.likeliest for t in kept]} if settings.top_logprobs else {}),
-        "ended": "stop" if text.stopped or len(tokens) < settings.max_tokens else "length",
+        "ended": "stop" if text.stopped or len(tokens) < _most(network, settings) else "length",
     }
 
 
@@ -157,7 +160,7 @@ def write(
     """
     from model.generation import beam_search, stream
 
-    ending, sampling = _ending(encoder, settings), _sampling(settings)
+    ending, sampling = _ending(network, encoder, settings), _sampling(settings)
     if settings.decoding == "beam":
         beams, penalty = settings.num_beams, settings.length_penalty
         found = beam_search(
@@ -196,7 +199,11 @@ def _chrf() -> Callable[[str, str], float]:
     return lambda text, reference: chrf.sentence_score(text, [reference]).score
 
 
-def _ending(encoder: "Encoder", settings: GenerationSettings) -> "Ending":
+def _most(network: "Network", settings: GenerationSettings) -> int:
+    return settings.max_tokens or min(MOST_TOKENS, network.config.context - 1)
+
+
+def _ending(network: "Network", encoder: "Encoder", settings: GenerationSettings) -> "Ending":
     from model.generation import Ending
 
     def stopped(tokens: Sequence[int]) -> bool:
@@ -204,8 +211,8 @@ def _ending(encoder: "Encoder", settings: GenerationSettings) -> "Ending":
 
     stops = frozenset({encoder.eod})
     if not settings.stop:
-        return Ending(settings.max_tokens, stops)
-    return Ending(settings.max_tokens, stops, stopped)
+        return Ending(_most(network, settings), stops)
+    return Ending(_most(network, settings), stops, stopped)
 
 
 def _sampling(settings: GenerationSettings) -> "Sampling":
@@ -229,7 +236,7 @@ def _minimum_risk(
     drawn = generate(
         network,
         [prompt],
-        _ending(encoder, settings),
+        _ending(network, encoder, settings),
         _sampling(settings),
         samples=settings.samples,
         seeds=range(settings.seed, settings.seed + settings.samples),

@@ -17,6 +17,7 @@ LABELS = {
     "macro_f1": "macro F1",
     "params": "parameters",
     "params_non_embedding": "parameters without embeddings",
+    "mfu": "model FLOPs utilisation",
     "tokens_per_second": "tokens per second",
     "flops_per_second": "FLOP per second",
     "train_loss": "training loss of the last steps",

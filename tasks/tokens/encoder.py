@@ -47,7 +47,7 @@ class Encoder:
         if found is None:
             raise BadInput(
                 f"this tokenizer has no token '{special}', which is needed here; "
-                "`headrace run --rebuild tokenizer` makes one that has"
+                "`headrace run RECIPE --rebuild tokenizer` makes one that has"
             )
         return found
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.errors import BadInput
+from cluster.errors import BadInput, StageFailed
 from cluster.home import subfolder
 from cluster.tracking import Tracker
 from tasks.tokens.steps import Steps
@@ -25,7 +25,7 @@ Batch = dict[str, "np.ndarray"]
 Progress = Callable[..., None]
 
 
-class Diverged(RuntimeError):
+class Diverged(StageFailed):
     """The loss or its gradient is no longer finite."""
 
 

@@ -198,7 +198,13 @@ def figures(rows: list[Row], config: ModelConfig) -> dict[str, float]:
         "train_seconds": round(seconds, 3),
         "tokens_per_second": round(rate, 1),
         "flops_per_second": round(rate * flops_per_token(config), 1),
+        **({"mfu": round(_mean(rows, "mfu"), 4)} if all("mfu" in row for row in rows) else {}),
     }
+
+
+def _mean(rows: list[Row], name: str) -> float:
+    """Of a figure over time."""
+    return sum(row[name] * row["seconds"] for row in rows) / sum(row["seconds"] for row in rows)
 
 
 def write_model(trained: Objective, tokenizer: Artifact, encoder: Encoder, draft: Draft) -> None:

@@ -82,5 +82,5 @@ def check_agreement(shards: Artifact, tokenizer: Artifact) -> None:
     if theirs != ours:
         raise BadInput(
             f"{shards.name} was encoded by another tokenizer than {tokenizer.name}: SHA-256 "
-            f"{theirs}, here {ours}; run `headrace run --rebuild shards`"
+            f"{theirs}, here {ours}; run `headrace run RECIPE --rebuild shards`"
         )

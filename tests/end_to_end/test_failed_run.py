@@ -45,6 +45,7 @@ def test_what_needs_a_failed_stage_is_skipped_and_says_why(
     assert {(s["state"], s["why"]) for s in others} == {("skipped", "not run: read failed")}
     assert done.stderr.splitlines()[-1].startswith("error: read: ")
     assert "UnfinishedRun" not in done.stderr + done.stdout
+    assert "Skipped" not in done.stderr
 
 
 def test_prefect_shows_one_failure_and_what_was_not_run(

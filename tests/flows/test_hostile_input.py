@@ -103,6 +103,12 @@ def test_a_home_that_is_a_file(call: Call, folder: Path, name: str) -> None:
     check(*call(*required(name, "smoke"), "--home", str(folder / "file")))
 
 
+def test_a_home_that_cannot_be_made(call: Call) -> None:
+    status, said = call("ls", "--home", "/proc/x")
+    check(status, said)
+    assert "the home /proc/x cannot be made; name another" in said
+
+
 @pytest.mark.parametrize(
     "words", [["score", "ROWS", "--to"], ["leaderboard", "--to"], ["learn", "ROWS", "--to"]]
 )

@@ -59,6 +59,7 @@ def test_overrides_are_yaml_values_at_dotted_keys(recipe_file: Path) -> None:
             "unknown key 'tokenizer.vocab_sise': did you mean 'vocab_size'",
         ),
         ("tokeniser.vocab_size=600", "did you mean 'tokenizer'"),
+        ("pretrain.learning_rate=1e-3", "did you mean 'pretrain.optimizer.learning_rate'"),
         (
             "pretrain.micro_batch_tokens=512",
             "'pretrain.micro_batch_tokens' is `placement.micro_batch_tokens` now",

@@ -162,6 +162,8 @@ def test_rows_tell_the_speed_in_flops_and_the_share_of_the_devices_peak(model: A
         expected = flops_per_token(config) * row["tokens_per_second"]
         assert row["flops_per_second"] == pytest.approx(expected, rel=0.01)
         assert 0 < row["mfu"] < 1
+    shares = [row["mfu"] for row in rows_of(model)]
+    assert min(shares) <= model.manifest.metrics["mfu"] <= max(shares)
 
 
 GARBAGE = "\u0394\u03bb\u221e\u03a9" * 4

@@ -110,3 +110,5 @@ def test_what_a_folder_lacks_is_named(base: Artifact, tmp_path: Path) -> None:
 def test_more_tokens_than_the_context_are_refused(base: Artifact) -> None:
     with pytest.raises(BadInput, match="max_tokens is 64; it must be 1 to 63"):
         generate_text(base.path, "x", GenerationSettings(max_tokens=64))
+    written = generate_text(base.path, "x", GenerationSettings())
+    assert written["ended"] == "stop" or len(written["tokens"]) == 63

@@ -161,7 +161,7 @@ def load_subject(model: Artifact, shards: Artifact, packing: Artifact | None = N
     if encoder.sha256 != EncodingFacts.of(shards).tokenizer_sha256:
         raise BadInput(
             f"{model.name} and {shards.name} have different tokenizers; evaluate a model on "
-            "shards made with its own tokenizer, or run `headrace run --rebuild pretrain`"
+            "shards made with its own tokenizer, or run `headrace run RECIPE --rebuild pretrain`"
         )
     settings = ObjectiveSettings(**Trained.of(model).objective)
     module = load_objective(model.folder(), settings.objective).eval()

@@ -162,10 +162,10 @@ def _check_belongs(packing: Artifact, stream: TokenStream, context: int) -> None
     if about.inputs["shards"] != stream.artifact.fingerprint or stream.split != "train":
         raise BadInput(
             f"{packing.name} packs the train split of other shards than {stream.artifact.name}; "
-            "run `headrace run --rebuild packing`"
+            "run `headrace run RECIPE --rebuild packing`"
         )
     if (packed := PackingFacts.of(packing).context) != context:
         raise BadInput(
             f"{packing.name} packs {packed} tokens a sample, the context is "
-            f"{context}; run `headrace run --rebuild packing`"
+            f"{context}; run `headrace run RECIPE --rebuild packing`"
         )

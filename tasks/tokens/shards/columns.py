@@ -86,7 +86,7 @@ class Column:
             raise BadInput(
                 f"{self._path}: block {block} (bytes {begin} to {begin + BLOCK_BYTES}) changed: "
                 f"SHA-256 {found[:12]}, its manifest says {self._hashes[block][:12]}; run "
-                f"`headrace run --rebuild {self._artifact.manifest.stage}`"
+                f"`headrace run RECIPE --rebuild {self._artifact.manifest.stage}`"
             )
         self._unverified[block] = False
         self._left -= 1

@@ -59,7 +59,7 @@ def read_documents(shards: Artifact, split: str, *columns: str) -> pa.Table:
     if len(table) != (said := ShardFacts.of(shards).split(split).documents):
         raise BadInput(
             f"{path} has {len(table)} documents of split {split}, its manifest says {said}; run "
-            "`headrace run --rebuild shards`"
+            "`headrace run RECIPE --rebuild shards`"
         )
     table = table.sort_by([("shard", "ascending"), ("start", "ascending")])
     return table.select(columns)

@@ -98,7 +98,7 @@ class TokenStream:
             if len(shard) != said:
                 raise BadInput(
                     f"{self.artifact.path / self._names[index]} has {len(shard)} tokens, its "
-                    f"manifest says {said}; run `headrace run --rebuild shards`"
+                    f"manifest says {said}; run `headrace run RECIPE --rebuild shards`"
                 )
         return self._shards[index]
 

@@ -174,7 +174,7 @@ def narrow(ids: np.ndarray, vocab_size: int) -> np.ndarray:
     if len(ids) and not 0 <= ids.min() <= ids.max() < vocab_size:
         raise BadInput(
             f"token id {ids.max() if ids.min() >= 0 else ids.min()} is not in the vocabulary of "
-            f"{vocab_size}; run `headrace run --rebuild tokenizer`"
+            f"{vocab_size}; run `headrace run RECIPE --rebuild tokenizer`"
         )
     return ids.astype(token_dtype(vocab_size))
 
