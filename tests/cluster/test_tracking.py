@@ -34,9 +34,10 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def sender(fresh_home: Path, database: str) -> Iterator[Any]:
+def sender(fresh_home: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from cluster.mlflow_sender import Sender
 
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # no store that the user names
     yield Sender(fresh_home / "tracking", database, fresh_home / "artifacts")
 
 
