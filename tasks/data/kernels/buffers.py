@@ -23,7 +23,6 @@ def text_buffer(texts: pa.Array | pa.ChunkedArray | Sequence[str]) -> tuple[Byte
     texts = texts.cast(pa.large_string())
     assert texts.null_count == 0, "text columns have no nulls"
     offsets, content = np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    # An array without rows may have no offsets at all.
     if len(texts):
         _, numbers, data = texts.buffers()
         # A slice has its parent's buffers, and its own offsets further on in them.
