@@ -56,6 +56,7 @@ class Catalogue:
                 damage = f"its {MANIFEST} is damaged"
                 warn_once(str(error))
                 continue
+            # Eight digits in a name may be those of another.
             if artifact.fingerprint != fingerprint:
                 continue
             if fault := artifact.fault():

@@ -35,6 +35,7 @@ def fan_out(
 
 
 def _ray_is_up() -> bool:
+    # Not imported to ask: where nobody has started Ray there is none to be up.
     return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
 
 
@@ -49,6 +50,8 @@ def _on_ray(
     ordered, running = deque[Any](), list[Any]()
     try:
         for item in items:
+            # Bounded on both sides: by what may run, and by results that
+            # wait in Ray's memory for an earlier.
             while len(running) == at_once or len(ordered) == AHEAD * at_once:
                 _, running = ray.wait(running) if running else ([], [])
                 while ordered and ordered[0] not in running:
@@ -58,6 +61,8 @@ def _on_ray(
         while ordered:
             yield _result(ordered.popleft())
     finally:
+        # After an error, or when the caller stops early, nobody
+        # takes these; they would hold their CPUs.
         for reference in ordered:
             ray.cancel(reference, force=True)
 

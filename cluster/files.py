@@ -9,10 +9,13 @@ from pathlib import Path
 
 def write_atomically(path: Path, text: str) -> None:
     """Replace a small text file so that a reader or a crash sees the old or the new one, whole."""
+    # Beside the file, as a rename is atomic within one file system only; of a name of this
+    # process's own, so that two that write at once do not write into one file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("w") as file:
         file.write(text)
         file.flush()
+        # Else a power cut may leave the new name on a file without its contents.
         os.fsync(file.fileno())
     temporary.replace(path)
     sync(path.parent)
@@ -30,6 +33,8 @@ def sync(folder: Path) -> None:
 def put_in_place(new: Path, final: Path) -> None:
     """Give a finished folder its final name. One that lies there goes away whole, first."""
     old = _aside(final)
+    # No rename replaces a folder with files in it. Another process may put its own here between the
+    # two renames: then that one steps aside, in the next round.
     while new.exists():
         with contextlib.suppress(FileNotFoundError):
             final.rename(old)

@@ -24,6 +24,7 @@ def lock(path: Path, timeout: float = 3600.0) -> Iterator[None]:
     Raises TimeoutError naming the holder's pid and host.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Not "w", which would wipe out the holder's words before the lock is ours.
     with path.open("a+") as file:
         deadline, told = time.monotonic() + timeout, False
         while not _try(file.fileno()):
@@ -33,6 +34,7 @@ def lock(path: Path, timeout: float = 3600.0) -> Iterator[None]:
                 log.info("waiting for %s, which works on the same thing", _holder(path))
                 told = True
             time.sleep(POLL_SECONDS)
+        # The file is never removed: one who waits would else lock a file that has no name any more.
         file.truncate(0)
         file.write(json.dumps(whoami()))
         file.flush()
@@ -43,6 +45,7 @@ def is_held(path: Path) -> bool:
     """Whether a living process holds this lock."""
     if not path.exists():
         return False
+    # A free lock is taken for a moment; who wants it just then tries again.
     with path.open("a+") as file:
         return not _try(file.fileno())
 

@@ -29,6 +29,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 from cluster.files import write_atomically
 from cluster.tracking import ended, events, sent
 
+# MLflow takes up to 1000 figures, and up to 100 parameters, in one request.
 BATCH, RETRY_SECONDS = 1000, 10.0
 KEEP_SECONDS = 7 * 86400
 TABLE_ROWS = 10_000
@@ -73,6 +74,8 @@ class Sender:
         for path in self.folder.glob("*.jsonl"):
             old = time.time() - path.stat().st_mtime > KEEP_SECONDS
             if old and ended(path) and sent(path).get("offset") == path.stat().st_size:
+                # In this order: a journal without its offset would
+                # be sent again, as a run of its own.
                 path.unlink()
                 path.with_suffix(".sent").unlink()
 
@@ -90,6 +93,7 @@ class Sender:
                 store = self.store(known.get("to"))
                 store.try_to_pass_on(known["run_id"], known["experiment_id"], event)
             known["offset"] = offset
+            # After each event: a kill makes one of them, not a whole journal, come twice.
             write_atomically(path.with_suffix(".sent"), json.dumps(known))
 
     def _begin(self, event: dict[str, Any], known: dict[str, Any]) -> dict[str, Any] | None:

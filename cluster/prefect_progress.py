@@ -41,12 +41,14 @@ class ProgressArtifact:
     def finish(self) -> None:
         """Show that the stage is built, if any progress was shown."""
         if self._telling and self.shown < math.inf:
+            # What is still being told would come behind the 100 and stay.
             self._telling.join(FINISH_SECONDS)
             self._begin_to_tell(100.0)
             self._telling.join(FINISH_SECONDS)
 
     def _begin_to_tell(self, percent: float) -> None:
         run = partial(copy_context().run, self._tell, percent)  # Prefect's knowledge of the run
+        # A daemon: a server that hangs must not keep the process from ending.
         self._telling = threading.Thread(target=run, daemon=True)
         self._telling.start()
 

@@ -55,6 +55,7 @@ def spawn(
     """
     log = subfolder("logs") / f"{name}.log"
     if log.exists():
+        # One that died is started again at once: its log says why, and must outlive that.
         log.replace(log.with_suffix(".previous.log"))
     with log.open("wb") as output:
         child = subprocess.Popen(
@@ -64,15 +65,19 @@ def spawn(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            # Ctrl-C in the terminal does not reach it, and its
+            # children are a group that `stop` can end.
             start_new_session=True,
             umask=0o077,
             pass_fds=() if claim is None else (claim,),
         )
     if claim is not None:
+        # The lock belongs to the open file, which the child holds too: it is not given up here.
         os.close(claim)
     return Process(
         pid=child.pid,
         boot=str(whoami()["boot"]),
+        # 0: it has ended already, and no process that takes its number is mistaken for it.
         started=start_time(child.pid) or 0,
         url=url,
         log=str(log),
@@ -89,6 +94,8 @@ def stop(process: Process) -> str:
             os.killpg(process.pid, number)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
+            # Of the group, not of its first process: a child
+            # that takes longer still holds the port.
             if not group_alive(process.pid):
                 return how
             time.sleep(0.05)
@@ -132,6 +139,7 @@ def find(command: Sequence[str]) -> Process | None:
 
 def end_orphans(process: Process) -> None:
     """Kill what is left of the group of a process that died: it may hold its port and its files."""
+    # The number of a group that is gone may be another's by now, hence the look at its home.
     left = [] if process.alive else [p for p in _group(process.pid) if _of_this_home(p)]
     _kill(left)
     psutil.wait_procs(left, ORPHAN_SECONDS)
@@ -187,6 +195,7 @@ def claim_port(preferred: int) -> tuple[int, int]:
     """
     for wanted in (preferred, 0):
         with socket.socket() as probe, contextlib.suppress(OSError):
+            # As servers do it: a port whose last connections are still closing counts as free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", wanted))
             port = int(probe.getsockname()[1])
@@ -203,6 +212,7 @@ def claim_port(preferred: int) -> tuple[int, int]:
 def temporary_folder() -> Path:
     """A folder private to the user with a short path, the same for all of their homes."""
     folder = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
+    # Ray's folder in it may have 40 characters: the path of a socket has an upper limit.
     if len(str(folder)) > 36:
         folder = Path("/tmp") / folder.name  # noqa: S108
     with contextlib.suppress(FileExistsError):

@@ -27,6 +27,7 @@ def reap(root: Path) -> list[RunRecord]:
         if record.tracking_run:
             close(record.tracking_run, "KILLED")
         crashed = record.model_copy(update={"status": "crashed"})
+        # The record last: as long as it says running, the next reaper does all of this again.
         crashed.save(root)
         reaped.append(crashed)
         log.info("run %s was killed; it is marked as crashed", record.id)

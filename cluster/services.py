@@ -92,6 +92,7 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
             _start("worker")
     if not (_watching and _watching[0].is_alive()):  # it does not live on in a forked process
         _watching[:] = [watchdog.keep(_read, _restart)]
+    # The lock is free by now: who does not need MLflow does not wait with us.
     if wait_for_mlflow and mlflow.url:
         wait("mlflow")
     _refresh_prefect()
@@ -137,6 +138,7 @@ def down() -> dict[str, str]:
     with lock(home() / "locks" / "services", timeout=START_SECONDS):
         _recover()
         found = _read()
+        # The worker before the server that it asks for work.
         report: dict[str, str] = {
             name: stop(found[name]) for name in ("worker", "mlflow", "prefect") if name in found
         }
@@ -258,6 +260,7 @@ def _start(name: str) -> Process:
 def _restart(name: str, dead: Process) -> None:
     """Start a service again that died, unless somebody else has, or has taken it down."""
     with lock(home() / "locks" / "services", timeout=START_SECONDS):
+        # The watch looked without the lock: `down` or another watch may have been here since.
         if _read().get(name) != dead:
             return
         process = _start(name)
@@ -269,6 +272,7 @@ def _restart(name: str, dead: Process) -> None:
 def _spawn_prefect(port: int | None) -> Process:
     listening = listen(port, PORT_SECONDS) if port else listen(PREFECT_PORT)
     port = int(listening.getsockname()[1])
+    # The socket that listens is handed on: meanwhile clients queue there and are not refused.
     handle = listening.detach()
     variables = {
         "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",

@@ -64,6 +64,7 @@ class Spec:
     def fingerprint(self) -> str:
         """SHA-256 of stage name, stage version, settings and the inputs' fingerprints."""
         identity = [self.stage, self.version, self.settings, self.inputs]
+        # Equal values must make equal bytes, in whatever order they were set.
         text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -240,12 +241,15 @@ class Store:
             resources=draft.resources(seconds, usage),
             tracking_run=draft.tracker.run_id,
         )
+        # A file's name is an entry of its folder, to be synced
+        # too; the top one is, with the manifest.
         for folder in (path for path in draft.path.rglob("*") if path.is_dir()):
             sync(folder)
         write_atomically(draft.path / MANIFEST, manifest.sealed())
         put_in_place(draft.path, final)
         if self.shared:
             self.shared.push(Artifact.load(final))
+        # Last: until the artifact lies there, a killed attempt goes on from its scratch.
         shutil.rmtree(draft.scratch, ignore_errors=True)
 
     def lineage(self, artifact: Artifact) -> list[Artifact]:

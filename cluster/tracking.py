@@ -88,6 +88,7 @@ class JournalTracker:
 
     def __init__(self, key: str, about: Mapping[str, Any]):
         self.path = _current(subfolder("tracking"), re.sub(r"[^\w.-]", "_", key))
+        # First: a line appended to half a one would make both unreadable.
         mend(self.path)
         self._last_step = last_step(self.path)
         store = given_store()
@@ -150,6 +151,7 @@ def events(path: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
     with path.open("rb") as file:
         file.seek(offset)
         for line in file:
+            # Still being written, or cut by a kill: the next look may find it whole.
             if not line.endswith(b"\n"):
                 return
             offset += len(line)

@@ -41,6 +41,7 @@ def _watch(
             if process.alive:
                 seen[name] = process
             elif seen.get(name) == process:
+                # One attempt for each death: what does not start is not tried five times a second.
                 del seen[name]
                 deaths[name] = deaths.get(name, 0) + 1
                 _restart(name, process, deaths[name], restart)

@@ -79,6 +79,7 @@ def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> str:
             **call.literals,
         )
     except BaseException:
+        # A stage is cancelled by an interrupt, which is no `Exception`.
         tracker.close("FAILED")
         raise
     progress.finish()
@@ -204,6 +205,8 @@ class Run:
         except SystemError as error:  # how Ray passes on what a signal handler raises
             raise error.__cause__ or error from None
         ended = [running[ref] for ref in ready]
+        # The states, then the question: a session that dies in between
+        # would else pass for stages that failed.
         states = {node.name: _final_state(node, self.handles[node.name]) for node in ended}
         if not ray_session.died():
             self.handles |= states

@@ -126,6 +126,7 @@ def attend(
         if mask is not None and mask.ndim == 4 and mask.shape[1] == heads:
             mask = mask.unflatten(1, (kv_heads, -1)).squeeze(3)
     if mask is not None and mask.dtype != torch.bool:
+        # PyTorch takes a mask of numbers in the queries' type alone.
         mask = mask.to(q_BHTE.dtype)
     mixed = F.scaled_dot_product_attention(
         q_BHTE,
@@ -154,6 +155,7 @@ def _softcapped(
     groups = q_BHTE.shape[1] // k_BKSE.shape[1]
     k_BHSE, v_BHSE = (z.repeat_interleave(groups, 1) for z in (k_BKSE, v_BKSE))
     scores_BHTS = cap * torch.tanh(q_BHTE @ k_BHSE.mT * config.score_scale / cap)
+    # After the cap, which would make -inf a finite score.
     mask = sight.written_out(q_BHTE.shape[2], k_BHSE.shape[2], scores_BHTS.device)
     if mask is not None and mask.dtype == torch.bool:
         scores_BHTS = scores_BHTS.masked_fill(~mask, -math.inf)

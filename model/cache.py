@@ -26,6 +26,7 @@ class LayerCache:
         """Add new positions `[B, K, T, *]`; each tensor with all positions so far."""
         end = self.length + new[0].shape[2]
         if not self.buffers or end > self.buffers[0].shape[2]:
+            # Doubled: a token at a time, what was read is copied but a few times in all.
             self._grow(new, max(end, self.room, 2 * self.length))
         for buffer, tensor in zip(self.buffers, new, strict=True):
             buffer.narrow(2, self.length, tensor.shape[2]).copy_(tensor)

@@ -30,6 +30,7 @@ class ContextGroup:
 
     def mean(self, x: Tensor) -> Tensor:
         """The mean of a number without gradient over the processes."""
+        # A copy, as `all_reduce` writes in place.
         total = x.to(torch.float32, copy=True)
         dist.all_reduce(total, group=self.group)
         return total / self.size
@@ -72,6 +73,7 @@ class _Exchange(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        # The exchange is a permutation that undoes itself, so it is its own transpose as well.
         return _exchanged(gradients[0], ctx.group), None
 
 

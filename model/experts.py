@@ -52,6 +52,7 @@ class ExpertLayer(nn.Module):
         """The weighted sum of each token's experts; an expert takes all its tokens at once."""
         order = chosen_NA.flatten().argsort(stable=True)
         tokens = order // chosen_NA.shape[1]
+        # `split` needs numbers: here a GPU is waited for, once a layer.
         counts = chosen_NA.flatten().bincount(minlength=len(self.up)).tolist()
         parts = [
             F.linear(activate(self.activation, F.linear(part, self.up[expert])), self.down[expert])
@@ -83,9 +84,11 @@ class Router(nn.Module):
     def forward(self, x_ND: Tensor) -> tuple[Tensor, Tensor]:
         """The experts of each token `[N, A]`, and their weights."""
         experts = self.experts
+        # In bf16 the shares would be rounded to two or three digits, and many would tie.
         logits_NX = self.gate(x_ND).float()
         sigmoid = experts.scoring == "sigmoid"
         scores_NX = logits_NX.sigmoid() if sigmoid else logits_NX.softmax(-1)
+        # A choice has no gradient; the scores of what was chosen have.
         chosen_NA = self._choose(scores_NX.detach())
         weights_NA = scores_NX.gather(1, chosen_NA)
         if experts.normalise:

@@ -61,6 +61,7 @@ class LatentAttention(nn.Module):
         c_BTL, r_BT1R = self.kv_norm(c_BTL), rotate(r_BTR[:, :, None], rotation)
         if past is not None:
             (seen_B1SM,) = past.append(torch.cat((c_BTL[:, :, None], r_BT1R), -1).transpose(1, 2))
+            # Else this is a whole prompt: its latents are expanded once for all queries.
             if past.length > x_BTD.shape[1]:
                 return self.out(self._mix_latents(q_BTHE, seen_B1SM, sight).flatten(2))
         return self.out(self._mix_values(q_BTHE, c_BTL, r_BT1R, sight).flatten(2))

@@ -15,5 +15,6 @@ class RMSNorm(nn.RMSNorm):
         if torch.is_grad_enabled() or x.dtype != torch.float32:
             return super().forward(x)
         assert self.eps is not None
+        # The sum of squares without a tensor of squares; in place, as no backward pass needs it.
         square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
         return (x * square.div_(x.shape[-1]).add_(self.eps).rsqrt_()).mul_(self.weight)

@@ -81,6 +81,7 @@ def _narrowing(module: nn.Module, base_width: int | None) -> float:
 def _kinds(module: nn.Module) -> Iterator[tuple[ParameterKind, Parameter]]:
     """Every trainable parameter once, with the name of its group."""
     parts = list(module.modules())
+    # By identity: a parameter that is tied has several names.
     in_blocks = {id(p) for m in parts if isinstance(m, Block) for p in m.parameters()}
     placed = {id(m.weight) for n, m in module.named_modules() if n.endswith("position_embedding")}
     looked_up = {id(m.weight) for m in parts if isinstance(m, nn.Embedding)}

@@ -122,6 +122,7 @@ def relative_buckets(distance: Tensor, buckets: int, furthest: int, causal: bool
         buckets //= 2
         ahead, distance = (distance < 0) * buckets, distance.abs()
     exact = buckets // 2
+    # The log of 0 would be -inf, which no integer is; small distances are replaced below.
     growth = (distance.float().clamp(min=1) / exact).log() / math.log(furthest / exact)
     far = exact + (growth * (buckets - exact)).long()
     return ahead + distance.where(distance < exact, far.clamp(max=buckets - 1))

@@ -30,6 +30,7 @@ class Team:
 
     def sum(self, x: Tensor) -> Tensor:
         """The sum over the processes, without gradient; the same bits on each."""
+        # A copy: `all_reduce` writes in place, and autograd may need what came in.
         total = x.detach().clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=self.group)
         return total
@@ -85,6 +86,7 @@ def divide(module: nn.Module, team: Team) -> None:
     """
     for name, split in splits(module).items():
         parameter = module.get_parameter(name)
+        # A clone, as a view would keep the memory of the whole.
         parameter.data = split.part(parameter.data, team).clone()
         parameter.model_parallel = True  # pyrefly: ignore[missing-attribute]
     for layer in list(module.modules()):
@@ -113,6 +115,7 @@ class RowLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """All outputs, `[..., D]`, the same on every process."""
         y = _Sum.apply(F.linear(x, self.weight), self.team)
+        # After the sum: before it each process would add the bias once more.
         return y if self.bias is None else y + self.bias.to(y.dtype)
 
 
@@ -198,6 +201,7 @@ class _OwnNumbers:
 
     def before(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         """Part from the others."""
+        # Drawn where all draw alike, so that all have the same seed and the same next number.
         seed = int(torch.randint(1 << 62, ()))
         self.alike = _generator(inputs[0]).get_state()
         _generator(inputs[0]).manual_seed(seed + self.team.rank)

@@ -58,6 +58,7 @@ def beam_search(
                 best, best_score = one, score(one.log_prob, length)
         # A log-probability only falls; what it is divided by is largest at one of these lengths.
         lengths = (length + 1, ending.max_tokens)
+        # The first is the best of those that go on.
         if not running or best_score >= max(score(running[0].log_prob, n) for n in lengths):
             break
         reader.select(parents)
@@ -69,6 +70,7 @@ def _extend(
     running: list[Hypothesis], logits_BV: Tensor, beams: int, ending: Ending
 ) -> tuple[list[Hypothesis], list[int], list[Hypothesis]]:
     """The `beams` best one-token extensions that go on, the rows they came from, and the ended."""
+    # Sums over many tokens are compared: in fp32 rounding would choose between close ones.
     log_probs_BV = logits_BV.double().log_softmax(-1).cpu()
     scores_BV = log_probs_BV + torch.tensor([[one.log_prob] for one in running])
     # Each hypothesis can end in every stop id, so this many candidates leave `beams` that go on.

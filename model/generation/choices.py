@@ -31,6 +31,7 @@ def choice_log_probabilities(
         return totals
     reader.select([0] * len(choices))
     padded_CT = torch.tensor([[*choice, *[0] * (longest - len(choice))] for choice in choices])
+    # What fills up a shorter choice lies behind its tokens, which do not see it.
     log_probs_CTV = reader.read_many(padded_CT[:, :-1]).float().log_softmax(-1).cpu()
     taken_CT = log_probs_CTV.gather(-1, padded_CT[:, 1:, None])[..., 0].tolist()
     return [

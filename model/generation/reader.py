@@ -58,6 +58,7 @@ class Reader:
 
     def read_prompts(self) -> Tensor:
         """Logits `[B, V]` after each prompt's last token."""
+        # On the left, so that the last column is every row's last token.
         tokens_BT, documents_BT = _padded(self.prompts, self.device, left=True)
         positions_BT = None
         if documents_BT is not None:
@@ -79,6 +80,7 @@ class Reader:
         if self.next_B1 is not None:
             positions_BT = self.next_B1 + torch.arange(tokens_BT.shape[1], device=self.device)
             self.next_B1 = positions_BT[:, -1:] + 1
+        # No documents: new tokens belong to the last one of their row.
         how = None, positions_BT, self.cache
         return step(self.network, tokens_BT.to(self.device), self.memory, *how)
 

@@ -52,6 +52,7 @@ def restrict(logits_BV: Tensor, sampling: Sampling) -> Tensor:
     """
     log_probs_BV = (logits_BV.float() / sampling.temperature).log_softmax(-1)
     if sampling.top_k is not None and sampling.top_k < log_probs_BV.shape[-1]:
+        # By place, not by value: ties with the k-th would let more than k through.
         best = log_probs_BV.topk(sampling.top_k, -1)
         nothing = torch.full_like(log_probs_BV, -math.inf)
         log_probs_BV = nothing.scatter(-1, best.indices, best.values)
@@ -66,6 +67,7 @@ def restrict(logits_BV: Tensor, sampling: Sampling) -> Tensor:
 def _nucleus(log_probs_BV: Tensor, top_p: float) -> Tensor:
     """True for the fewest likeliest tokens whose probabilities sum to `top_p` or more."""
     falling_BV, order = log_probs_BV.sort(stable=True, dim=-1, descending=True)
+    # Summed over a vocabulary in fp32, the edge of the nucleus would be rounding's choice.
     probs_BV = falling_BV.double().softmax(-1)
     mass_before = probs_BV.cumsum(-1) - probs_BV
     return torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, mass_before < top_p)
@@ -74,6 +76,7 @@ def _nucleus(log_probs_BV: Tensor, top_p: float) -> Tensor:
 def uniforms(seeds: Sequence[int], count: int) -> Tensor:
     """`count` numbers in [0, 1) for each seed, `[B, count]`; a seed means the same anywhere."""
     draws = [
+        # Always on the CPU: another device draws other numbers from the same seed.
         torch.rand(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         for seed in seeds
     ]
@@ -84,4 +87,5 @@ def draw(log_probs_BV: Tensor, uniform_B: Tensor) -> Tensor:
     """The token of each row at which the probabilities of all up to it pass the row's number."""
     mass_BV = log_probs_BV.double().exp().cumsum(-1)
     passed_B1 = uniform_B.to(mass_BV.device)[:, None] * mass_BV[:, -1:]
+    # To the right of equals: a token of probability 0 adds no mass and is never drawn.
     return torch.searchsorted(mass_BV, passed_B1, right=True)[:, 0]

@@ -68,6 +68,7 @@ def stream(
     `ValueError` as `Reader` does.
     """
     count = samples * len(prompts)
+    # All at once: which rows have ended must not shift what the others draw.
     uniform_BT = uniforms(range(count) if seeds is None else seeds, ending.max_tokens)
     reader = Reader(network, prompts, ending.max_tokens, start_ids, compiled)
     logits_BV = reader.read_prompts().repeat_interleave(samples, 0)

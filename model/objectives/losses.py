@@ -51,6 +51,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         losses, penalties = [], []
         for rows in chunks(len(targets_N), len(weight_VD)):
             hidden_CD, kept_C1 = hidden_ND[rows], (targets_N[rows] != IGNORED)[:, None]
+            # -100 is no class; `kept` takes out what class 0 would add.
             targets_C1 = targets_N[rows].clamp(min=0)[:, None]
             logits_CV = _at_least_fp32(softcap(F.linear(hidden_CD, weight_VD, bias_V), cap))
             probs_CV = logits_CV.softmax(-1)
@@ -62,10 +63,13 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             if grad_hidden_ND is None or grad_weight_VD is None:
                 continue
             if z_loss:
+                # log^2 Z has the gradient 2 log Z softmax.
                 probs_CV *= 1 + 2 * z_loss * normaliser_C1
             grad_CV = probs_CV.scatter_add_(1, targets_C1, -torch.ones_like(normaliser_C1))
             if cap is not None:
+                # tanh' = 1 - tanh^2, and the capped logits over the cap are that tanh.
                 grad_CV *= 1 - (logits_CV / cap).square()
+            # The products run in the network's type; the head's gradient is added up in fp32.
             grad_CV = grad_CV.to(hidden_ND.dtype)
             # What has no target is left out of the small factor of each product.
             grad_hidden_ND[rows] = (grad_CV @ weight_VD) * kept_C1

@@ -103,8 +103,11 @@ class Writing:
         if world.leads:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary.mkdir(parents=True)
+        # No rank writes before the folder is there.
         world.broadcast(None)
         path = self._temporary / f"rank-{world.rank:05d}.safetensors"
+        # Two tasks for one thread: after the first the tensors are
+        # free again, while the disk still works.
         pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._written = pool.submit(_write, path, tensors)
         self._file = pool.submit(_finish, self._written, path)
@@ -129,18 +132,23 @@ class Writing:
         Raises CheckpointFailed on all ranks when any of them could not write, a full disk for one.
         """
         final = self._about.path
+        # What a rank says here it says after its file was synced:
+        # record and name come after all files.
         files = _checked(self.world.gather(self._file.result()))
         fault = None
         if self.world.leads:
             try:
                 _write_record(self._temporary / RECORD, replace(self._about, files=files))
+                # There is one where it was found damaged, and training has come to this step again.
                 shutil.rmtree(final, ignore_errors=True)
                 self._temporary.rename(final)
                 sync(final.parent)
             except OSError as error:
                 fault = str(error)
+        # All raise or none: a rank that went on alone would wait for the others in its next step.
         _checked([{"fault": self.world.broadcast(fault)}])
         if self.world.leads:
+            # Not earlier: until the new one has its name the old ones are all there is.
             for old in complete(final.parent)[KEPT:]:
                 shutil.rmtree(old)
         return final
@@ -212,6 +220,7 @@ def reader(checkpoint: Checkpoint) -> "Callable[[str], torch.Tensor]":
             pieces.setdefault(name, []).append((int(start or 0), key, file))
 
     def read(name: str) -> torch.Tensor:
+        # By where they begin: which rank wrote what, and how many there were, does not matter.
         return torch.cat([file.get_tensor(key).flatten() for _, key, file in sorted(pieces[name])])
 
     return read
@@ -221,6 +230,7 @@ def check_space(folder: Path, size: int) -> None:
     """Raise BadInput when checkpoints of this many bytes, as many as there are at a time, will not
     fit onto the disk beside those that are there.
     """
+    # One more than are kept: the oldest goes when the newest is whole.
     need = size * (KEPT + 1 - len(complete(folder)))
     free = shutil.disk_usage(folder.parent).free
     if free < need:

@@ -32,6 +32,7 @@ def split_context_of(module: "nn.Module", world: "World", size: int) -> None:
     from model.context_parallel import ContextGroup, split_context
 
     for first in range(0, world.size, size):
+        # Every rank makes every group, in this order, also those it is not in, or the others hang.
         group = dist.new_group(range(first, first + size))
         if first <= world.rank < first + size:
             split_context(module, ContextGroup(group, world.rank - first, size))

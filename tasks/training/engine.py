@@ -88,6 +88,7 @@ def clip(engine: Any, layout: ParallelLayout, most: float) -> float:
         [p.grad for p in parameters if p.grad is not None and hasattr(p, "model_parallel") == own]
         for own in (True, False)
     )
+    # Parts of a divided parameter add up over the team; what each has whole counts once.
     squares = [nn.utils.get_total_norm(gradients).square() for gradients in (divided, whole)]
     norm = (layout.team.sum(squares[0]) + squares[1]).sqrt()
     nn.utils.clip_grads_with_norm_(parameters, most, norm)
@@ -97,6 +98,7 @@ def clip(engine: Any, layout: ParallelLayout, most: float) -> float:
 def discard(engine: Any) -> None:
     """Drop the gradients of a step that is not made, in ZeRO 0."""
     engine.zero_grad()
+    # DeepSpeed counts a micro-batch when it steps, and the last of these made no step.
     engine.micro_steps = 0
 
 

@@ -32,10 +32,12 @@ def launch(job: TrainJob, placement: Placement) -> Path:
     from tasks.training.optimizers import check_sharding
     from tasks.training.telemetry import Reporter
 
+    # After a loss Ray Train may go on with any of these numbers.
     for workers in range(placement.least_workers or placement.workers, placement.workers + 1):
         job.check_shares(workers // (placement.context_parallel * placement.tensor_parallel))
     check_sharding(job.optimizer, placement.zero_stage)
     weights, finished = job.scratch / WEIGHTS, job.scratch / FINISHED
+    # By content: weights that were damaged or changed since are made again.
     if finished.exists() and json.loads(finished.read_text()) == fingerprint(weights):
         return weights
     if placement.workers == 1:
@@ -44,6 +46,7 @@ def launch(job: TrainJob, placement: Placement) -> Path:
         train(job, placement)
     else:
         _train_on_workers(job, placement)
+    # Last: killed before this, training ends again from its newest checkpoint.
     write_atomically(finished, json.dumps(fingerprint(weights)))
     Reporter(job.scratch, job.steps, job.tracker, job.on_progress).final(job.steps)
     if placement.profile_steps and job.tracker and job.trace.exists():
@@ -71,6 +74,7 @@ def _train_on_workers(job: TrainJob, placement: Placement) -> None:
         newest = complete(job.scratch / CHECKPOINTS)[:1]
         return int(newest[0].name.removeprefix("step-")) if newest else 0
 
+    # Both speak from this process; the workers are heard through the files that they write.
     silent = replace(job, tracker=None, on_progress=None)
     reporter = Reporter(job.scratch, job.steps, job.tracker, job.on_progress)
     with Follower(job.scratch, reporter, final_step):

@@ -72,6 +72,7 @@ def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:
         state.write_weights(trainer.engine, trainer.layout, job.scratch / WEIGHTS, world.leads)
         world.broadcast(None)
     except Spike as spike:
+        # The checkpoint under way is one to go back to.
         trainer.commit()
         return spike
     finally:
@@ -122,6 +123,7 @@ class Trainer:
         found: checkpoint.Checkpoint | None,
     ) -> None:
         self.job, self.world = job, world
+        # Every rank draws the same first weights.
         torch.default_generator.manual_seed(job.seed)
         self.program = job.build()
         self.identity = job.identity(state.describe(self.program.module))
@@ -131,6 +133,7 @@ class Trainer:
         if found:
             found.check_job(self.identity)
             self.done, self.tokens = found.step, found.tokens
+            # Before the network is divided: what is read is whole, whoever wrote it.
             read = whole_reader(checkpoint.reader(found), self.program.module, found.team)
             state.load_weights(self.program.module, read)
             log.info("going on from %s", found.path)
@@ -168,6 +171,7 @@ class Trainer:
             Prefetcher(self.fetch, first, self.job.steps) as batches,
         ):
             for step in range(first, self.job.steps + 1):
+                # It waits in C: a step that hangs with the interpreter's lock is ended too.
                 faulthandler.dump_traceback_later(self.hang_seconds, exit=True, file=STDERR)
                 row, asked = self.step(step, batches)
                 made_step()
@@ -232,6 +236,7 @@ class Trainer:
         self.watch(step, loss)
         rate, scale, updating = self.rate(step), self.scale.told(), time.monotonic()
         if self.writing and self.lends:
+            # The update would write over what is still being read.
             self.writing.wait_read()
         norm = self.update(step, loss, rate)
         self.tokens += int(tokens)
@@ -256,6 +261,7 @@ class Trainer:
     ) -> tuple[float, float, float, "Asked"]:
         """Of all ranks together: mean loss and z-loss, tokens, and what they ask for."""
         written = self.writing is not None and self.writing.written
+        # Sums, so that every rank reads the same answer; only the leader's clock says what is due.
         flags = (self.stop.is_set(), due and self.world.leads, written)
         sums = self.world.sum([loss, penalty, tokens, *map(float, flags)])
         size, (stop, save, done) = self.world.size, sums[3:]
@@ -338,6 +344,7 @@ class Trainer:
         self.commit()
         state.check_alike(self.engine, self.world, self.layout, self.done)
         if self.world.leads:
+            # Before the checkpoint: from these rows a training that goes on has its loss scale.
             self.metrics.sync()
         self.writing = checkpoint.Writing(
             self.job.scratch / CHECKPOINTS,

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from tasks.training.settings import Precision
 from tasks.training.telemetry import Row
 
+# Powers of two: to multiply by them and to divide again rounds nothing.
 FIRST, LEAST = 2.0**16, 1.0
 WINDOW = 1000
 """Steps without overflow before it is doubled."""
@@ -23,6 +24,7 @@ class LossScale:
         self.value = FIRST if self.dynamic else LEAST
         self.skipped, self._since = 0, 0
         for row in rows:
+            # So a row says that its step was skipped.
             self.update(overflow=row["grad_norm"] is None)
 
     @property

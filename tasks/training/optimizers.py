@@ -78,6 +78,7 @@ def _adagrad(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
 def _rmsprop(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
     alpha = settings.betas[1]
     marked = _marked(groups, "square_avg")
+    # PyTorch has no fused one.
     return RMSprop(marked, lr=settings.learning_rate, alpha=alpha, eps=settings.epsilon)
 
 
@@ -108,6 +109,7 @@ class MuonWithAdamW(Optimizer):
             marked = _marked(matrices, "momentum_buffer")
             how: Any = {"momentum": settings.momentum, "adjust_lr_fn": "match_rms_adamw"}
             self.parts.append(Muon(marked, lr=settings.learning_rate, **how))
+        # The very groups of the parts: a rate that is set here is theirs.
         super().__init__([group for part in self.parts for group in part.param_groups], {})
         for part in self.parts:
             part.state = self.state
@@ -124,6 +126,7 @@ def _split(groups: list[Group], *, orthogonal: bool) -> Iterator[Group]:
     """The groups with only their matrices in blocks, or only their other parameters."""
     for group in groups:
         inside = group.get("name", "matrices") == "matrices"
+        # Experts are three-dimensional and go to AdamW: PyTorch's Muon takes matrices alone.
         params = [p for p in group["params"] if (inside and p.ndim == 2) == orthogonal]
         if params:
             yield group | {"params": params}

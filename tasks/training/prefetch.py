@@ -10,6 +10,7 @@ class Prefetcher:
 
     def __init__(self, fetch: Callable[[int], Any], first: int, last: int) -> None:
         self._fetch, self._last = fetch, last
+        # One thread: fetches never overlap, so what they read from needs no lock.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._next: Future[Any] | None = None
         if first <= last:
@@ -18,6 +19,7 @@ class Prefetcher:
     def take(self, step: int) -> Any:
         """The batch of a step; steps must be taken in order."""
         assert self._next is not None, f"step {step} is after the last"
+        # An error of the fetch comes up here, in the step that needs the batch.
         batch = self._next.result()
         self._next = self._pool.submit(self._fetch, step + 1) if step < self._last else None
         return batch

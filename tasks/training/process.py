@@ -30,6 +30,7 @@ def terminated(event: threading.Event) -> Iterator[None]:
         yield
         return
     numbers = (signal.SIGTERM, signal.SIGINT)
+    # Only noted: the step under way is finished and saved first.
     before = [signal.signal(number, lambda *_: event.set()) for number in numbers]
     try:
         yield
@@ -40,6 +41,7 @@ def terminated(event: threading.Event) -> Iterator[None]:
 
 def seed_dropout(seed: int, step: int, world: World, place: int) -> None:
     """Make dropout a function of seed, step and a place among the workers."""
+    # Hashed: neighbouring seeds, steps and places must not share their numbers.
     value = int(np.random.SeedSequence([seed, step, place]).generate_state(1)[0])
     torch.default_generator.manual_seed(value)
     if world.device.type == "cuda":

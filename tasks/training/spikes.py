@@ -40,7 +40,9 @@ class LossWatch:
 
         A loss that is not is remembered. The first `LEAST` are never too high.
         """
+        # Not the mean, which one high loss that was let through would lift.
         median = statistics.median(self._recent) if len(self._recent) >= LEAST else None
+        # Of a loss that may be 0 or less there is no multiple.
         if median is not None and loss > FACTOR * median > 0:
             return median
         self._recent.append(loss)
@@ -62,4 +64,5 @@ def batch_of(step: int, skipped: Collection[int]) -> int:
     """The batch that a step sees: its own, or the last before it that is not skipped."""
     before = (batch for batch in range(step, 0, -1) if batch not in skipped)
     after = (batch for batch in range(step, step + len(skipped) + 1) if batch not in skipped)
+    # Before the first batch there is none: then the next one that is not skipped.
     return next(before, None) or next(after)

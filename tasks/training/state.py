@@ -57,6 +57,7 @@ def check_alike(engine: Any, world: World, layout: ParallelLayout, step: int) ->
     if world.size == 1 or engine.zero_optimization_stage() == 3:
         return
     names, tensors = zip(*engine.module.named_parameters(), strict=True)
+    # The bits as integers, whose sum is exact in any order and which any one flip changes.
     sums = torch.stack([t.detach().view(_AS_INTEGERS[t.element_size()]).sum() for t in tensors])
     everywhere = world.gather(sums.tolist())
     for rank, found in enumerate(everywhere):

@@ -85,6 +85,7 @@ def whole_reader(read: "Read", module: "nn.Module", size: int) -> "Read":
     found = splits(module)
 
     def whole(name: str) -> "Tensor":
+        # What a tensor is, `model` or a moment, stands before the first dot.
         split = found.get(name.partition(".")[2])
         if split is None or size == 1:
             return read(name)
@@ -103,9 +104,11 @@ def divided(module: "nn.Module", world: "World", size: int) -> ParallelLayout:
     if size == 1:
         return ParallelLayout(Team(), world.rank, world.size)
     place, data_rank, data_size = world.rank % size, world.rank // size, world.size // size
+    # Every rank makes every group, in this order, also those it is not in, or the others hang.
     teams = [dist.new_group(range(first, first + size)) for first in range(0, world.size, size)]
     alike = [dist.new_group(range(first, world.size, size)) for first in range(size)]
     team = Team(teams[data_rank], place, size)
+    # The splits before dividing: they tell the shapes of the whole.
     groups, found = ParallelGroups(team.group, alike[place]), splits(module)
     divide(module, team)
     return ParallelLayout(team, data_rank, data_size, groups, found)

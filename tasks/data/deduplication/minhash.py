@@ -36,6 +36,7 @@ SHINGLE_WORDS = 5
 CHUNK = 2048  # shingles at a time, which fit the first-level cache
 OWNER_BITS, HASH_BITS = np.uint64(16), np.uint64(48)
 HASH_MASK = np.uint64((1 << 48) - 1)
+# A text's number in its group has to fit into OWNER_BITS.
 GROUP = 1 << 15  # texts whose shingles are sorted together
 Numbers = npt.NDArray[np.uint32]
 
@@ -51,6 +52,8 @@ class Family:
     def constants(self) -> Numbers:
         """`[2, bands x rows]`: odd factors, and terms."""
         count = self.bands * self.rows
+        # By a hash, not a generator: an index of an earlier run must
+        # fit on any machine, in any version.
         raw = hashlib.shake_128(b"headrace minhash 2").digest(8 * count)
         drawn = np.frombuffer(raw, "<u4").reshape(2, count).astype(np.uint32)
         drawn[0] |= 1
@@ -158,6 +161,7 @@ def _owned_shingles(
 ) -> int:
     length = 0
     for text in range(len(offsets) - 1):
+        # Written where they stay; what `hash_words` needs beyond that the next text overwrites.
         own = keys[length:]
         count = hash_words(data, offsets[text], offsets[text + 1], kinds, lower, own)
         count = hash_shingles(own, count, words_each)

@@ -128,6 +128,7 @@ def _bitmaps(values: Hashes, offsets: Offsets, members: Offsets) -> Hashes:
 
 
 def _room(documents: Offsets) -> _Output:
+    # Each pair that is kept makes two components one: there are fewer than documents.
     return _Output(np.empty((len(documents), 2), np.int64), np.empty(len(documents), np.float64))
 
 
@@ -154,7 +155,10 @@ def union(parents: Offsets, a: int, b: int) -> None:
 def similarity(values: Hashes, a: int, a_end: int, b: int, b_end: int, least: float) -> float:
     """The Jaccard similarity of two sorted sets, or -1 as soon as it must be below `least`."""
     total = a_end - a + b_end - b
+    # shared / (total - shared) >= least, solved for shared; less by a hair, lest rounding
+    # refuse a pair that lies on the threshold.
     needed = least / (1.0 + least) * total - 1e-6  # elements in common
+    # How many of each may still be passed over before too few are left.
     spare_a, spare_b = (a_end - a) - needed, (b_end - b) - needed
     if spare_a < 0 or spare_b < 0 or total == 0:
         return -1.0
@@ -228,6 +232,7 @@ def _check_first(
     distances[0] = 0.0
     for j in range(1, len(members)):
         b = members[j]
+        # In full, not cut short: the distance is needed to settle other pairs.
         alike = similarity(values, offsets[a], offsets[a + 1], offsets[b], offsets[b + 1], 0.0)
         distances[j] = 1.0 - alike
         tally[CHECKED] += 1
@@ -250,6 +255,7 @@ def _missing(one: Hashes, other: Hashes) -> int:
     total = np.uint64(0)
     for k in range(BITMAP_WORDS):
         bits = one[k] & ~other[k]
+        # A population count: sums of two bits, of four, of eight, then of the bytes.
         bits -= (bits >> np.uint64(1)) & np.uint64(0x5555555555555555)
         pairs = np.uint64(0x3333333333333333)
         bits = (bits & pairs) + ((bits >> np.uint64(2)) & pairs)
@@ -277,11 +283,14 @@ def _check_across(
     count = 0
     work = 0
     for i in range(len(members)):
+        # Looked at once a row: a row that has begun is finished.
         if work > most_work:
             tally[SKIPPED] += len(members) - ends[i]
             continue
         for j in range(ends[i], len(members)):
             work += 1
+            # Triangle inequality: the two are at least as far apart as
+            # their distances to the first differ.
             if abs(distances[i] - distances[j]) > 1.0 - threshold + 1e-9:
                 continue
             if find(parents, documents[members[i]]) == find(parents, documents[members[j]]):

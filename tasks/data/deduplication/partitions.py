@@ -85,6 +85,7 @@ def pack_block(selection: Selection) -> pa.Table:
     for name in ("bytes", "exact", *key_columns(signatures.schema)):
         table = table.append_column(name, signatures[name].take(rows))
     partitions = selection.partitions[rows]
+    # Stable, so that documents stay in their order within a partition.
     order = np.argsort(partitions, kind="stable")
     table = table.take(order).combine_chunks()
     return in_chunks(table, partitions[order])

@@ -61,12 +61,14 @@ class ShingleSets:
         with full_disk_named(self._folder, 8 * sum(map(len, self._parts))):
             for part in self._parts:
                 self._file.write(part.data)
+            # `preadv` sees what the system has, not what Python still holds.
             self._file.flush()
         self._parts = []
 
 
 def buckets_of(keys: Hashes, documents: Offsets) -> Buckets:
     """Groups of two or more documents (ascending) whose keys are equal, and their offsets."""
+    # Stable, so that documents ascend in each bucket: the first one there is the lowest.
     order = np.argsort(keys, kind="stable")
     starts = np.concatenate([[0], np.flatnonzero(np.diff(keys[order])) + 1, [len(keys)]])
     sizes = np.diff(starts)
@@ -114,6 +116,7 @@ def _portions(buckets: Buckets, lengths: Offsets) -> Iterator[Buckets]:
 def _pairs_of_parts(members: Offsets, numbers: Offsets) -> Iterator[Buckets]:
     parts = [members[first:last] for first, last in _runs(numbers)]
     for i, part in enumerate(parts):
+        # Where no part is left to go with, a part is compared within itself.
         for other in parts[i + 1 :] or [part[:0]]:
             both = np.concatenate([part, other])
             yield both, np.array([0, len(both)])
@@ -131,6 +134,7 @@ def packed(weights: Offsets, most: int) -> Offsets:
     out = np.zeros(len(weights), np.int64)
     partition, filled = 0, 0
     for item in range(len(weights)):
+        # Empty sets weigh something too, or any number of them would go into one part.
         weight = max(1, weights[item])
         if filled and filled + weight > most:
             partition, filled = partition + 1, 0

@@ -155,6 +155,7 @@ def _hash_block(ranges: int, work: tuple[Block, Offsets, Finder]) -> pa.Table:
 
 def _repeated(partition: Partition) -> pa.Table:
     """The spans of a range that are in more than one place."""
+    # With an empty one: a range may hold no span.
     table = pa.concat_tables([SPANS.empty_table(), *partition.pieces(SPANS.names)])
     whole = _distinct(*(table[name].to_numpy() for name in SPANS.names))
     return whole.filter(whole["again"]).combine_chunks()
@@ -162,6 +163,7 @@ def _repeated(partition: Partition) -> pa.Table:
 
 def _distinct(low: Hashes, high: Hashes, places: Offsets, again: Chosen) -> pa.Table:
     """Each span once, sorted, with its lowest place, and whether there are several."""
+    # Its last key counts first: by `low`, and of equal spans the lowest place leads.
     order = np.lexsort((places, high, low))
     low, high, places, again = low[order], high[order], places[order], again[order]
     if not len(low):
@@ -169,6 +171,7 @@ def _distinct(low: Hashes, high: Hashes, places: Offsets, again: Chosen) -> pa.T
     new = np.ones(len(low), np.bool_)
     new[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
     starts = np.flatnonzero(new)
+    # Places are one where the highest is the lowest.
     last = np.maximum.reduceat(places, starts)
     several = np.logical_or.reduceat(again, starts) | (last != places[starts])
     return pa.table([low[starts], high[starts], places[starts], several], schema=SPANS)
@@ -197,6 +200,8 @@ def _cut(
             out[length] = data[at]
             length += 1
             at += 1
+        # Spans that begin inside the last cut of a text were not
+        # reached; the next text's come behind.
         while span < len(texts) and texts[span] == text:
             span += 1
         ends[text + 1] = length

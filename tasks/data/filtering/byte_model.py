@@ -17,6 +17,7 @@ from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes, Offsets, text_buffer
 from tasks.data.kernels.words import FACTOR
 
+# Seven bytes of a run and the one for its length fill a 64-bit key.
 MAX_ORDER = 6
 Keys = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
@@ -71,6 +72,7 @@ def _place(keys: Keys, key: np.uint64) -> int:
     """Where a key is in the table, or the empty place where it belongs."""
     last = len(keys) - 1
     hash = key * FACTOR
+    # The low bits of a product know only the key's low bits: the high ones are folded in.
     place = np.int64((hash ^ (hash >> np.uint64(32))) & np.uint64(last))
     while keys[place] != 0 and keys[place] != key:
         place = (place + 1) & last
@@ -86,6 +88,7 @@ def _count(data: Bytes, offsets: Offsets, order: int) -> tuple[Keys, Counts, Cou
     used = 0
     for row in range(len(offsets) - 1):
         for at in range(offsets[row], offsets[row + 1]):
+            # About half full at most, so that a search is short and meets an empty place.
             if (used + order + 2) * 2 > len(keys):
                 keys, seen, followed, types = _doubled(keys, seen, followed, types)
             run, context, shift = np.uint64(0), np.uint64(0), np.uint64(0)

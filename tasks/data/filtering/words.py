@@ -50,6 +50,7 @@ def _hashes(words: tuple[str, ...]) -> npt.NDArray[np.uint64]:
     for word in words:
         hash = int(SEED)
         for character in word:
+            # As `hash_of` does it, but Python's numbers do not wrap around by themselves.
             hash = (hash ^ ord(character)) * int(FACTOR) % (1 << 64)
         found.append(hash)
     return np.array(found, np.uint64)
@@ -81,6 +82,7 @@ def split_chunk(codes: Codes, kinds: Kinds, low: int, high: int, words: Words, c
     while end > low and size:
         size = sign_behind(codes, kinds, low, end)
         end -= size
+    # From the second character on: a sign parts what is on both of its sides.
     start, at = low, low + 1
     while at < end:
         size = 0 if kinds[at] & ALPHANUMERIC else sign_within(codes, kinds, at, end)
@@ -93,6 +95,7 @@ def split_chunk(codes: Codes, kinds: Kinds, low: int, high: int, words: Words, c
         slashes = at + 2 < end and codes[at + 1] == codes[at + 2] == ord("/")
         at = end if codes[at] == ord(":") and slashes else at + max(1, size)
     count = add(codes, kinds, start, end, words, count)
+    # What came off the back, from left to right: words are written in their order.
     while end < high:
         size = run(codes, end, high) if codes[end] == ord(".") else 1
         count = add(codes, kinds, end, end + size, words, count)

@@ -19,6 +19,7 @@ def kernel(function: Function) -> Function:
 
     from tasks.data.kernels.caching import KernelCache
 
+    # "numpy": a division that checks for zero and raises would keep loops from being vectorised.
     compile: Callable[[Function], Any] = numba.njit(nogil=True, error_model="numpy")
     compiled = compile(function)
     compiled._cache = KernelCache(function)

@@ -25,6 +25,7 @@ def text_buffer(texts: pa.Array | pa.ChunkedArray | Sequence[str]) -> tuple[Byte
     offsets, content = np.zeros(1, np.int64), np.zeros(0, np.uint8)
     if len(texts):
         _, numbers, data = texts.buffers()
+        # A slice has its parent's buffers, and its own offsets further on in them.
         offsets = np.frombuffer(numbers, np.int64, len(texts) + 1, 8 * texts.offset)
         content = np.frombuffer(data if data is not None else b"", np.uint8)
     # One type, whether or not a buffer may be written: kernels are compiled once.

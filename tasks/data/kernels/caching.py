@@ -83,6 +83,8 @@ def source_hash(function: Callable[..., Any]) -> str:
         # The machine code imports its module by name.
         digest.update(repr((one.__module__, one.__name__, one.__defaults__)).encode())
         for code in _codes(one.__code__):
+            # Code inside is hashed by itself: its text would hold an
+            # address, which no two processes share.
             plain = [c for c in code.co_consts if not isinstance(c, CodeType) and c != one.__doc__]
             digest.update(code.co_code + repr((plain, code.co_names, code.co_varnames)).encode())
             for name in code.co_names:

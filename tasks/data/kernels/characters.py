@@ -83,6 +83,7 @@ def _composing() -> npt.NDArray[np.uint8]:
             table[code] = 1
         pair = unicodedata.decomposition(character).split()
         if len(pair) == 2 and not pair[0].startswith("<"):
+            # The second of two characters that NFC makes one may be no combining mark itself.
             table[int(pair[1], 16)] = 1
     return table
 
@@ -95,6 +96,7 @@ def kept(name: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
     name = f"{unicodedata.unidata_version}-{source_hash(make)}-{name}"
     path: Path = cache_folder("kernels") / name
     if not path.exists():
+        # Under a name of this process first: another may be about to write or read the same table.
         partial = path.with_name(f".{os.getpid()}-{name}")
         with partial.open("wb") as file:
             np.save(file, make())

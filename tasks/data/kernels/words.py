@@ -45,14 +45,17 @@ def hash_words(
             code, at = decode(data, at)
         kind = kinds[code]
         if kind & WIDE:
+            # The word before, if one is open; then this character, in its place or behind it.
             out[count] = value
             out[count + inside] = (SEED ^ np.uint64(code)) * FACTOR
             count += inside + 1
             value, inside = SEED, 0
         else:  # without a branch: where words end cannot be foretold
             letter = int(kind // WORD) & 1
+            # Written in any case: `count` goes on only where a word has ended.
             out[count] = value
             count += inside & (1 - letter)
+            # All bits set inside a word, none outside: it picks the hash or the seed.
             keep = np.uint64(0) - np.uint64(letter)
             value = ((value ^ np.uint64(lower[code])) * FACTOR & keep) | (SEED & ~keep)
             inside = letter
@@ -79,7 +82,9 @@ def hash_shingles(words: Hashes, count: int, words_each: int) -> int:
         power = power * FACTOR
     shingles = count - length + 1
     for j in range(shingles):
+        # Kept, as its place is overwritten and it still has to leave the sum.
         first = words[j]
+        # Mixed: the low bits of a sum of products depend on nothing but the low bits of its words.
         words[j] = mix(total)
         if j + length < count:
             total = total * FACTOR + words[j + length] - first * power

@@ -37,6 +37,7 @@ def find_all(texts: pa.Array, kinds: Iterable[str], regions: Sequence[str] = ())
     found: Found = {}
     for text, group in groupby(marks.tolist(), itemgetter(0)):
         begin, end = int(offsets[text]), int(offsets[text + 1])
+        # A set: the windows of neighbouring marks find the same instance.
         spans = {
             Span(first - begin, last - begin, finders[prefilter][0])
             for _, lo, hi, prefilter in group
@@ -97,6 +98,7 @@ def _look_wide(
 ) -> list[tuple[int, int]]:
     """The same where characters take several bytes, or stand for others."""
     first, last = max(begin, lo - WIDE_MARGIN), min(end, hi + margin)
+    # A window that began or ended within a character could not be decoded.
     while first > begin and data[first] & 0xC0 == 0x80:
         first -= 1
     while last < end and data[last] & 0xC0 == 0x80:
@@ -114,6 +116,7 @@ def replace_all(texts: pa.Array, found: Found, replacement: Callable[[str, str],
     if not found:
         return texts
     data, offsets = text_buffer(texts)
+    # What stays is passed on as views and copied once, when all is joined.
     view = memoryview(data)  # pyrefly: ignore[bad-argument-type]
     parts: list[bytes | memoryview] = []
     growth = np.zeros(len(offsets), np.int64)

@@ -54,6 +54,7 @@ class Tally:
 
     def add(self, scored: Scored, most: int) -> None:
         """Count up to `most` more targets."""
+        # In fp32 a long sum would lose the digits of what is added to it.
         losses = scored.losses[:most].double()
         self.blocks.append((len(losses), float(losses.sum())))
         self.hits += int(scored.hits[:most].sum())
@@ -129,6 +130,7 @@ class HeldoutScore:
         for name in others:
             found |= self.tallies[name].metrics(seen[name], f"{name}_")
         if first == TOKENS:
+            # A little above 700 exp overflows; a training that diverged still has its figures.
             found["perplexity"] = math.exp(min(found["heldout_loss"], 700.0))
             found["bits_per_byte"] = self.nats / (math.log(2) * max(1, len(self.text)))
         return found

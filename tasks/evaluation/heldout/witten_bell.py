@@ -12,6 +12,7 @@ import numpy as np
 
 from cluster.errors import BadInput
 
+# With the byte itself eight, which fill a 64-bit number.
 MAX_ORDER = 7
 
 
@@ -30,6 +31,7 @@ def byte_probabilities(train: bytes, heldout: bytes, order: int = 3) -> np.ndarr
     assert 0 <= order <= MAX_ORDER, f"contexts of 0 to {MAX_ORDER} bytes, not {order}"
     probability_N = np.full(len(heldout), 1 / 256)
     for context in range(order + 1):
+        # The first bytes have no context of this length and keep what the shorter ones say.
         _interpolate(probability_N[context:], train, heldout, context)
     return probability_N
 
@@ -42,6 +44,7 @@ def _interpolate(probability_N: np.ndarray, train: bytes, heldout: bytes, contex
     if not len(grams):
         return
     totals = np.add.reduceat(gram_counts, first)
+    # Runs are sorted, so those of a context lie together: as many as different bytes follow it.
     types = np.diff(first, append=len(grams))
     wanted_N = _grams(heldout, context + 1)
     at_N, seen_N = _find(contexts, wanted_N >> shift)

@@ -88,11 +88,13 @@ class EndpointJudge:
         async def all_of_them() -> list[Result]:
             # Under a budget the first replies tell what a request really costs.
             first = None if self.endpoint.budget is None else 1
+            # Anew for each run: its futures belong to one event loop.
             self._rate_limit = RateLimit(self.endpoint.concurrency, first)
             found: dict[int, Result] = {}
             waiting = iter(enumerate(coroutines))
 
             async def work() -> None:
+                # All workers share the iterator: each takes the next question when it is free.
                 for number, coroutine in waiting:
                     found[number] = await coroutine
 
@@ -169,6 +171,7 @@ class EndpointJudge:
         try:
             return await self._under_way[key]
         finally:
+            # None: another that shared the outcome has been here already.
             self._under_way.pop(key, None)
 
     async def _send(self, body: dict[str, Any], key: str, reserved: float) -> Sent:
@@ -177,8 +180,10 @@ class EndpointJudge:
         outcome, last = Unscored("timeout"), self.endpoint.attempts - 1
         for attempt in range(self.endpoint.attempts):
             async with self._rate_limit:
+                # Inside the gate: what was spent, or refused, while this one waited counts.
                 if stop := self._refused or self._over_budget(reserved):
                     return stop
+                # From here: time spent waiting at the gate is not taken off the endpoint's.
                 started = time.monotonic()
                 self._reserved += reserved
                 self._store.ask(key)
@@ -210,6 +215,7 @@ class EndpointJudge:
         used = _usage(reply)
         self.tokens.update(used)
         if reserved:
+            # The highest: a budget that is left in part is better than one that is passed.
             self._estimate = max(self._estimate, self._price(**used) / reserved)
 
     async def _attempt(
@@ -252,12 +258,15 @@ class EndpointJudge:
         """Status, headers and content; the content is None beyond the allowed size."""
         self.calls += 1
         url = self.endpoint.chat_url
+        # Followed, a redirect would take the request to a host that nobody named.
         async with self._client.post(
             url, json=body, proxy=self._proxy, allow_redirects=False
         ) as response:
             content = b""
             async for piece in response.content.iter_any():
                 content += piece
+                # Counted as it comes, for a header that names the
+                # length need not be there, or be true.
                 if len(content) > self.endpoint.max_bytes:
                     return response.status, response.headers, None
             return response.status, response.headers, content

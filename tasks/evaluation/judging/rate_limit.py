@@ -22,6 +22,7 @@ class RateLimit:
         self._queue: deque[asyncio.Future[None]] = deque()
 
     async def __aenter__(self) -> None:
+        # Behind those who wait, even where there is room.
         if self._inside >= self.limit or self._queue:
             place = asyncio.get_running_loop().create_future()
             self._queue.append(place)
@@ -29,6 +30,7 @@ class RateLimit:
             await place
         else:
             self._inside += 1
+        # Again and again: a protest may have moved the time while this one slept.
         while (pause := self._opens - time.monotonic()) > 0:
             await asyncio.sleep(pause)
 
@@ -59,6 +61,7 @@ class RateLimit:
     def _let_in(self) -> None:
         while self._queue and self._inside < self.limit:
             place = self._queue.popleft()
+            # Done: cancelled while it waited; its turn is the next one's.
             if not place.done():
                 self._inside += 1
                 place.set_result(None)

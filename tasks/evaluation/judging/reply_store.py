@@ -26,7 +26,9 @@ class ReplyStore:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Made here and not by SQLite, so that nobody else can ever read it.
         path.touch(mode=0o600)
+        # Without `isolation_level` each statement is committed at once: a kill takes no reply back.
         self._database = sqlite3.connect(path, timeout=30, isolation_level=None)
         self._database.execute("PRAGMA journal_mode=WAL")
         # What is written survives a kill of this process; a power cut loses the last moments.

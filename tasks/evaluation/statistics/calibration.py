@@ -23,6 +23,7 @@ def calibrate(scores: Sequence[float], humans: Sequence[float], how: How) -> dic
     x, y = np.asarray(scores, float), np.asarray(humans, float)
     if len(x) < FOLDS:
         raise BadInput(f"{len(x)} rows are too few to calibrate on; {FOLDS} are needed")
+    # Drawn, since rows often come sorted; of one size, since a permutation is cut.
     folds = np.random.default_rng(0).permutation(len(x)) % FOLDS
     error, plain = np.zeros(len(x)), np.zeros(len(x))
     for fold in range(FOLDS):
@@ -45,5 +46,6 @@ def _fit(x: np.ndarray, y: np.ndarray, how: How) -> Callable[[np.ndarray], np.nd
         return lambda new: slope * new + start
     from sklearn.isotonic import IsotonicRegression
 
+    # By default a held-out score outside the fitted ones would get nan.
     steps = IsotonicRegression(out_of_bounds="clip").fit(x, y)
     return lambda new: np.asarray(steps.predict(new))

@@ -44,6 +44,7 @@ def resamples(
     """
     grouped = None if groups is None else members(groups)
     drawn_from = rows if grouped is None else len(grouped)
+    # A fixed seed: the same scores have the same interval.
     random = np.random.default_rng(seed)
     for _ in range(count):
         drawn = random.integers(0, drawn_from, drawn_from)

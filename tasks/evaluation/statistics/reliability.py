@@ -39,6 +39,7 @@ def _alpha(rows: np.ndarray, values: np.ndarray, gaps: np.ndarray) -> float:
     counts = np.stack([(rows == value).sum(1) for value in values], axis=1).astype(float)
     sizes = counts.sum(1)
     pairs = (counts / (sizes - 1)[:, None]).T @ counts
+    # No rating is paired with itself.
     pairs -= np.diag((counts / (sizes - 1)[:, None]).sum(0))
     totals = pairs.sum(0)
     expected = (np.outer(totals, totals) * gaps).sum() / (totals.sum() - 1)
@@ -52,5 +53,6 @@ def _distances(values: np.ndarray, rows: np.ndarray, level: Level) -> np.ndarray
     if level == "interval":
         return np.asarray((values[:, None] - values[None, :]) ** 2)
     counts = np.array([(rows == value).sum() for value in values], dtype=float)
+    # All ratings from one value to another, less half of those of both: the difference of these.
     ranks = np.cumsum(counts) - counts / 2
     return np.asarray((ranks[:, None] - ranks[None, :]) ** 2)

@@ -48,6 +48,7 @@ def _gap(first: Column, second: Column, rows: np.ndarray | slice = slice(None)) 
 def _summary(drawn: np.ndarray, real: float) -> dict[str, Any]:
     """The difference with its 95 % interval and how likely one as large is by chance alone."""
     extreme = np.abs(drawn - drawn.mean()) >= abs(real)
+    # Plus one: so few resamples cannot show a p of 0.
     p = float((extreme.sum() + 1) / (len(drawn) + 1))
     return {
         "difference": real,

@@ -34,6 +34,8 @@ def suspects(fitted: Fitted, without_NP: np.ndarray | None = None) -> list[int]:
     excess_N = _left_out_residuals(problem, without_NP)
     inside_N = -problem.log_residuals(fitted.theta_P)
     freedom = problem.runs / (problem.runs - problem.law.parameters)
+    # 1.4826 makes the median deviation of normal noise its standard deviation; `freedom` gives back
+    # what the fit took from its own residuals.
     sigma = 1.4826 * float(np.median(np.abs(inside_N - np.median(inside_N)))) * np.sqrt(freedom)
     # A run that the fit hardly sees without it is predicted with less certainty.
     doubt_N = np.maximum(1.0, np.abs(excess_N) / np.maximum(np.abs(inside_N), 1e-4)) ** 0.5

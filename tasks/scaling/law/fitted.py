@@ -92,8 +92,10 @@ def _compare(
     first, second = problem.total(np.stack([theta_P, other_P]))
     # L-BFGS sees least absolute deviations smoothed, so it may come 1 % short there.
     allowed = 0.01 if problem.delta <= robust.LAD_DELTA else 1e-3
+    # A perfect fit leaves rounding alone, which has no ratio worth comparing.
     exact = max(first, second) < 1e-12 * problem.runs
     if second < first:
+        # L-BFGS has seen a smoothed objective: its minimum is followed on the real one.
         theta_P = robust.minimise(problem, other_P[None])[0][0]
     if exact or abs(first - second) <= allowed * min(first, second):
         return theta_P, []
@@ -137,6 +139,7 @@ def _doubts(problem: Problem, theta_P: np.ndarray, floor: list[float] | None) ->
         if distinct < 3:
             doubts.append(f"{name} take only {distinct} value(s), the law needs at least 3")
     jacobian_NP = law.evaluate(theta_P[None], columns)[1][0]
+    # Columns of length 1: the unit of a parameter must not decide the rank.
     scaled = jacobian_NP / np.maximum(np.linalg.norm(jacobian_NP, axis=0), 1e-300)
     if np.linalg.matrix_rank(scaled, tol=1e-7) < law.parameters:
         doubts.append("some parameters have no influence on these runs")

@@ -71,6 +71,7 @@ def _optimum(columns: Columns, group: np.ndarray) -> dict[str, Any]:
     if best in (0, len(group) - 1):
         side = "smallest" if best == 0 else "largest"
         return row | {"why": f"its {side} model is the best one"}
+    # Centred: far from 0 the columns x^2, x and 1 of a parabola's fit are nearly the same.
     middle = n_N.mean()
     bend, slope, level = np.polyfit(n_N - middle, runs["loss"], 2)
     lowest = -slope / (2 * bend) + middle

@@ -59,6 +59,7 @@ def kaplan(theta_SP: np.ndarray, columns: Columns) -> Evaluated:
     """Kaplan's joint form; theta is log N_c, log D_c, log alpha_N, log alpha_D."""
     n_N, d_N = np.log(columns["params"]), np.log(columns["tokens"])
     nc_S1, dc_S1, log_an_S1, log_ad_S1 = np.moveaxis(theta_SP[:, :, None], 1, 0)
+    # A trial step may go anywhere: exponents beyond these have no meaning, but must have a loss.
     an_S1, ad_S1 = np.exp(np.clip(log_an_S1, -9, 4)), np.exp(np.clip(log_ad_S1, -9, 4))
     size_SN = an_S1 / ad_S1 * (nc_S1 - n_N)
     sum_SN, share_SNK = _log_sum_exp(np.stack([size_SN, dc_S1 - d_N], axis=-1))
@@ -111,6 +112,7 @@ def _saturate(
     in logs; and its slopes by log unique and by log R.
     """
     beyond_SN = np.clip(x_SN - unique_SN, 0, 500)
+    # Where tokens hardly exceed the unique ones, exp - 1 would lose its digits.
     again_SN, r_S1 = np.expm1(beyond_SN), np.exp(np.clip(log_r_S1, -12, 12))
     fade_SN = np.exp(-again_SN / r_S1)
     gain_SN = r_S1 * (1 - fade_SN)
@@ -120,6 +122,7 @@ def _saturate(
 
 
 def _log_sum_exp(terms_SNK: np.ndarray) -> Evaluated:
+    # The largest comes out first, lest exp overflow; the shares are the gradient of the sum's log.
     top = terms_SNK.max(axis=-1, keepdims=True)
     share = np.exp(terms_SNK - top)
     total = share.sum(axis=-1, keepdims=True)
@@ -142,6 +145,7 @@ def _projected(columns: Columns, exponents_S2: np.ndarray) -> np.ndarray:
     basis_SNK = np.stack([np.ones_like(size_SN), size_SN, data_SN], axis=-1)
     # Divided by the loss: relative errors, which are what a log residual measures.
     weights = _nonnegative(basis_SNK / columns["loss"][:, None])
+    # A term at 0 has the logarithm -inf, from which no step leads back.
     least = 1e-3 * columns["loss"].mean() / basis_SNK.mean(axis=1)
     return np.concatenate([np.log(np.maximum(weights, least)), exponents_S2], axis=-1)
 
@@ -175,6 +179,7 @@ def _power_starts(columns: Columns) -> np.ndarray:
 
 def _nonnegative(basis_SNK: np.ndarray) -> np.ndarray:
     """Least squares of a constant 1 on K non-negative terms, by trying every subset of terms."""
+    # Terms differ by orders of magnitude; of one length they make a system that can be solved.
     scale = np.linalg.norm(basis_SNK, axis=1)
     basis_SNK = basis_SNK / scale[:, None]
     terms = basis_SNK.shape[-1]
@@ -182,6 +187,7 @@ def _nonnegative(basis_SNK: np.ndarray) -> np.ndarray:
     subsets = (c for k in range(1, terms + 1) for c in itertools.combinations(range(terms), k))
     for subset in map(list, subsets):
         part = basis_SNK[..., subset]
+        # The ridge keeps it solvable where two terms are all but the same.
         gram = part.swapaxes(1, 2) @ part + 1e-13 * np.eye(len(subset))
         found = np.linalg.solve(gram, part.sum(axis=1)[..., None])[..., 0]
         error_S = ((1 - np.einsum("snk,sk->sn", part, found)) ** 2).sum(axis=1)

@@ -25,10 +25,12 @@ def predict(
     log_S = law.evaluate(fitted.cloud_SP, at)[0][:, 0]
     central = float(law.evaluate(fitted.theta_P[None], at)[0][0, 0])
     generator, runs = np.random.default_rng(0), problem.runs
+    # The fit has made its own residuals smaller than those of a run that it has not seen.
     inflate = np.sqrt(runs / max(runs - law.parameters, 1))
     error_S = generator.choice(problem.log_residuals(fitted.theta_P), size=len(log_S)) * inflate
     beyond = law_error(fitted, at, drift)
     error_S = error_S + generator.normal(0, 1, len(log_S)) * np.hypot(noise, beyond)
+    # Minus: a residual is what was predicted less what was measured.
     low, high = np.quantile(log_S - error_S, BAND)
     band = (min(low, central), central, max(high, central))
     low, loss, high = (float(v) for v in np.exp(band))

@@ -141,6 +141,7 @@ def bootstrap(problem: Problem, theta_P: np.ndarray, replicas: int) -> np.ndarra
     Resamples with fewer distinct runs than parameters cannot be fitted and are left out.
     """
     runs, parameters = problem.runs, problem.law.parameters
+    # Always the same draws: a fit of the same runs gives the same errors.
     draws = np.random.default_rng(0).multinomial(runs, np.full(runs, 1 / runs), size=replicas)
     draws = draws[(draws > 0).sum(axis=1) >= parameters]
     if not len(draws):
@@ -182,6 +183,7 @@ def profile(problem: Problem, theta_P: np.ndarray, index: int, values_S: np.ndar
 
 
 def _continuation(delta: float) -> list[float]:
+    # From afar nearly every residual is beyond a tiny delta: the wider one leads near first.
     return [SMOOTH_DELTA, delta] if delta < SMOOTH_DELTA / 10 else [delta]
 
 
@@ -196,6 +198,7 @@ def _gauss_newton(
     theta_SP, damping_S = theta_SP.copy(), np.full(len(theta_SP), 1e-3)
     residual_SN, jacobian_SNP = _held(problem, theta_SP, frozen)
     total_S = (weights_SN * huber(residual_SN, delta)).sum(axis=1)
+    # Nothing is less than nan: such a start would never be left.
     total_S = np.where(np.isfinite(total_S), total_S, np.inf)
     for _ in range(iterations):
         step_SP = _step(residual_SN, jacobian_SNP, weights_SN, delta, damping_S)
@@ -203,6 +206,7 @@ def _gauss_newton(
         new_residual, new_jacobian = _held(problem, trial_SP, frozen)
         new_total = (weights_SN * huber(new_residual, delta)).sum(axis=1)
         better = new_total < total_S
+        # A step that is refused settles nothing until the damping is at its limit.
         settled = total_S - new_total < 1e-13 * total_S
         theta_SP[better], total_S[better] = trial_SP[better], new_total[better]
         residual_SN[better], jacobian_SNP[better] = new_residual[better], new_jacobian[better]

@@ -33,6 +33,7 @@ def read(path: Path, form: str) -> Columns:
     finite number (naming its row, counted from 1 below the header).
     """
     try:
+        # Spreadsheets begin a file with a byte order mark.
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             header, rows = list(reader.fieldnames or ()), list(reader)

@@ -52,11 +52,13 @@ def pack(shards: Artifact, settings: PackingSettings, draft: Draft) -> None:
 
 def concatenate(start_N: np.ndarray, length_N: np.ndarray, context: int) -> Pieces:
     """The documents end to end, cut every `context` tokens; a piece may hold many documents."""
+    # Where the source's documents do not lie side by side a new run begins: no piece spans a gap.
     first = np.flatnonzero(np.r_[True, start_N[1:] != start_N[:-1] + length_N[:-1]])
     run_start, run_end = start_N[first], np.cumsum(length_N)[np.r_[first[1:] - 1, -1]]
     run_begin = np.r_[0, run_end[:-1]]
     samples = int(run_end[-1]) // context
     border_R = np.arange(1, samples + 1) * context
+    # A piece ends with its sample or with its run, whichever comes first.
     end_M = np.union1d(border_R, run_end[run_end < samples * context])
     length_M = np.diff(end_M, prepend=0)
     begin_M = end_M - length_M
@@ -77,6 +79,7 @@ def cut(start_N: np.ndarray, length_N: np.ndarray, context: int) -> Pieces:
 
 def best_fit(pieces: Pieces, context: int) -> Pieces:
     """Longest first, each into the sample with the least room that takes it, or a new one."""
+    # Stable: of pieces of one length the first goes first, on every machine.
     order_M = np.argsort(-pieces.length_M, kind="stable")
     length_M = pieces.length_M[order_M]
     sample_M = np.empty(len(length_M), np.int64)
@@ -97,6 +100,7 @@ def _fill(length_M: Any, context: int, sample_M: Any) -> int:
     while leaves < context + 1:
         leaves *= 2
     some = np.zeros(2 * leaves, np.bool_)
+    # The stacks are chains through `below`, so that the loop asks for no memory.
     top, below = np.full(context + 1, -1, np.int64), np.empty(len(length_M), np.int64)
     samples = 0
     for piece in range(len(length_M)):
@@ -149,6 +153,7 @@ def _describe(
 ) -> dict[str, Any]:
     tokens = int(pieces.length_M.sum())
     begin_M, end_M = np.sort(pieces.start_M), np.sort(pieces.start_M + pieces.length_M)
+    # A piece that begins or ends where no document does has cut one.
     borders = np.setdiff1d(begin_M, start_N), np.setdiff1d(end_M, start_N + length_N)
     inside = np.searchsorted(start_N, borders[0], side="right") - 1
     before = np.searchsorted(start_N, borders[1] - 1, side="right") - 1

@@ -22,6 +22,7 @@ from tasks.tokens.vocabulary.bpe_words import LETTER, NEWLINE, NUMBER, SPACE, wo
 if TYPE_CHECKING:
     from tokenizers.models import BPE
 
+# Surrogates, which no text holds, are exactly one of these.
 CHUNK = 0x800
 CLASSES = {r"\p{L}": LETTER, r"\p{N}": NUMBER, r"\s": SPACE}
 
@@ -39,6 +40,7 @@ def train(texts: Iterable[pa.Array], vocab_size: int, specials: Sequence[str]) -
     merges = []
     for left, right, made in learn_merges(*words, counts, ids, len(tokens), vocab_size).tolist():
         merges.append((tokens[left], tokens[right]))
+        # Another merge may have made the same string: it has one id.
         if made == len(tokens):
             tokens.append(tokens[left] + tokens[right])
     return BPE({token: index for index, token in enumerate(tokens)}, merges)
@@ -70,6 +72,7 @@ def _character_classes() -> npt.NDArray[np.uint8]:
             if 0xD800 <= first < 0xE000:
                 continue
             left_out = split.pre_tokenize_str("".join(map(chr, range(first, first + CHUNK))))
+            # All, and then without those that the pattern leaves over: it removes what it matches.
             table[first : first + CHUNK] |= bit
             for _, (begin, end) in left_out:
                 table[first + begin : first + end] ^= bit

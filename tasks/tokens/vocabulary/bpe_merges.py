@@ -35,10 +35,13 @@ def learn_merges(
     for word in range(len(ends)):
         pairs, nodes, keys = _wider(pairs, nodes, keys, used, ends[word] - offsets[word])
         for at in range(offsets[word], ends[word] - 1):
+            # Left id above right id: the order of the keys is that in which ties are broken.
             key = symbols[at] << 32 | symbols[at + 1]
             _change(pairs, nodes, keys, used, key, counts[word], word)
+    # Empty, but with an element's type, which Numba cannot tell from `[]`.
     heap, merges = [(0, 0, 0)][:0], [(0, 0, 0)][:0]
     strings, size = _byte_strings(ids, max(first, wanted)), first
+    # At least twice as many as tokens: a search always ends at an empty one.
     slots = np.zeros(1 << int(np.log2(len(strings))) + 2, np.int32)
     _queue(pairs, nodes, keys, used, 1, heap)
     while size < wanted and len(heap):
@@ -57,6 +60,7 @@ def learn_merges(
         while head:
             word, head = nodes[head, WORD], nodes[head, NEXT]
             start, end = offsets[word], ends[word]
+            # Room beforehand, so that no change within the word has to look for it.
             pairs, nodes, keys = _wider(pairs, nodes, keys, used, end - start)
             ends[word] = _merge(
                 word, start, end, counts[word], symbols, left, right, made, pairs, nodes, keys, used
@@ -85,10 +89,12 @@ def _merge(
     while read < end:
         if read + 1 < end and symbols[read] == left and symbols[read + 1] == right:
             if write > begin:
+                # What stands before may have been made by this very merge.
                 before = symbols[write - 1] << 32
                 _change(pairs, nodes, keys, used, before | left, -count, word)
                 _change(pairs, nodes, keys, used, before | made, count, word)
             if read + 2 < end:
+                # What stands behind may be merged next; then that takes back what is counted here.
                 after = symbols[read + 2]
                 _change(pairs, nodes, keys, used, right << 32 | after, -count, word)
                 _change(pairs, nodes, keys, used, made << 32 | after, count, word)
@@ -111,6 +117,7 @@ def _change(
         used[0] += 1
     pairs[place, TOTAL] += amount
     head = pairs[place, HEAD]
+    # The changes of a word come one after another, so a look at the newest node finds it noted.
     if amount > 0 and nodes[head, WORD] != word:
         node = used[1]
         nodes[node, WORD], nodes[node, NEXT], keys[node] = word, head, key
@@ -134,6 +141,8 @@ def _queue(
             place = _place(pairs, key)
             if pairs[place, TOTAL] > 0:
                 heapq.heappush(heap, (-pairs[place, TOTAL], key, pairs[place, HEAD]))
+            # The list is the heap's now; what is noted later begins
+            # another, which is queued for itself.
             pairs[place, HEAD] = 0
 
 
@@ -141,6 +150,7 @@ def _queue(
 def _place(pairs: Numbers, key: int) -> np.int64:
     """Where a pair is in the table, or would be."""
     mask = len(pairs) - 1
+    # From the middle of the product: its low bits know only the low bits of the right id.
     place = ((key * GOLDEN) >> 32) & mask
     while pairs[place, KEY] != key and pairs[place, KEY] >= 0:
         place = (place + 1) & mask
@@ -185,6 +195,7 @@ def _byte_strings(ids: Numbers, most: int) -> Numbers:
     """
     strings = np.zeros((most, 2), np.int64)
     for byte in range(256):
+        # No byte may have hash 0: in front of a string it would change nothing.
         strings[ids[byte], HASH], strings[ids[byte], POWER] = (byte + 1) * GOLDEN, BASE
     return strings
 

@@ -40,10 +40,12 @@ def word_end(data: Bytes, at: int, end: int, kinds: Bytes) -> int:
     if after < end:
         code_after, second = decode(data, after)
         second_kind = kinds[code_after]
+        # One sign or space, but no newline, goes with the letters behind it.
         if second_kind & LETTER and not kind & NEWLINE:
             return _run(data, second, end, kinds, LETTER)
     if not kind & SPACE:
         return _newlines(data, _run(data, after, end, kinds, 0), end)
+    # A blank, but no other space, goes with the signs behind it.
     if code == BLANK and second_kind == 0:
         return _newlines(data, _run(data, second, end, kinds, 0), end)
     return _spaces(data, at, end, kinds)
@@ -61,6 +63,7 @@ def _run(data: Bytes, at: int, end: int, kinds: Bytes, kind: int) -> int:
 
 @kernel
 def _digits(data: Bytes, at: int, end: int, kinds: Bytes) -> int:
+    # Three at most, of which one is read.
     for _ in range(2):
         if at < end:
             code, after = decode(data, at)
@@ -78,6 +81,7 @@ def _contraction(data: Bytes, at: int, end: int) -> int:
         return 0
     code, after = decode(data, at)
     first = code | 32 if code < 128 else code
+    # Without regard to case the long s is an s; so the pattern has it.
     if code == LONG_S or first == 115 or first == 116 or first == 109 or first == 100:
         return after
     second = data[after] | 32 if after < end else 0

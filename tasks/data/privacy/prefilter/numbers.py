@@ -35,6 +35,7 @@ def number(t, lo, hi, i, wanted, marks, flags, words):
         fours = fours + 1 if n == 4 else 0
         decimal = separator == 0x2E and n > 4
         threes += 1 if n == 3 else 2 * (n > 3 and not decimal)
+        # Groups of four, or 4-6-5, or one run whose check digit is right.
         card |= fours >= 3 or (n == 6 and last == 4) or (12 <= n <= 19 and _luhn(t, first, j))
         before, last = last, n
         end = j

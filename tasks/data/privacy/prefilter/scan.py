@@ -29,6 +29,7 @@ def scan(data: Bytes, offsets: Offsets, wanted: int) -> npt.NDArray[np.int64]:
     fold_all(data, offsets, texts, looked.folded, plain, places, ends)
     plain.flags.writeable = ends.flags.writeable = False  # as Arrow's buffers: compiled once
     more = _prefilter_all(plain, ends, wanted, np.zeros(len(texts), np.bool_), False)
+    # The end of a text is the first byte of the next in `places`: it is not to be looked up there.
     ended = more[:, 2] == ends[more[:, 0] + 1]
     more[:, 0] = texts[more[:, 0]]
     more[:, 1:3] = places[np.minimum(more[:, 1:3], room - 1)]
@@ -41,6 +42,7 @@ def _prefilter_all(
     data: Bytes, offsets: Offsets, wanted: int, foreign: npt.NDArray[np.bool_], plain: bool
 ) -> npt.NDArray[np.int64]:
     """The marks of all texts; those in another than plain spelling have none, and are noted."""
+    # A guess; where it is too low the marks have been counted, and the second pass has room.
     capacity = 1024 + len(data) // 256
     while True:
         marks = np.empty((capacity, 4), np.int64)

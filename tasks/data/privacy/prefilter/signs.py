@@ -46,6 +46,7 @@ def sign(t, lo, hi, i, stop, wanted, marks, flags, names):
         if dashed and t[i + 1] == 0x45 and t[i + 4] == 0x4E:  # -----BEGIN
             mark(marks, wanted, PRIVATE_KEY, i - 5, min(hi, i + 75))
         elif t[i + 1] | 32 == 0x65 or t[i + 1] | 32 == 0x61:  # Bearer, Basic
+            # Where it is no scheme, nothing is wanted.
             mark(marks, wanted * _ends_scheme(t, i, hi), SECRET, i, min(hi, i + 7))
     elif stop == BRACKET and i + 3 < hi:
         k = i + 1 + (t[i + 1] == 0x20)
@@ -108,6 +109,7 @@ def _has_value(t, hi, k, flags):
         k += k < hi and flags[t[k]] & BLANK != 0
     k += k < hi and (t[k] == 0x22 or t[k] == 0x27)
     first, upper, lower, digit, other = k, 0, 0, 0, 0
+    # Bounded: a long run of such characters would be read anew for each "=" in it.
     while k < hi and k - first < 256 and flags[t[k]] & VALUE:
         c = t[k]
         digit |= 48 <= c <= 57
@@ -168,6 +170,8 @@ def _has_login(t, hi, start, flags):
 def _address(t, lo, hi, i, wanted, marks, flags):
     """Mark the run of hexadecimal digits and colons around i when it may be an IPv6 address."""
     first, end = i - 1, i
+    # Bounded: each colon of a long run would walk back to its start. Where the
+    # bound is met, the finder is to look.
     while first > lo and i - first < 30 and (flags[t[first - 1]] & HEX or t[first - 1] == 0x3A):
         first -= 1
     while end < hi and (flags[t[end]] & HEX or t[end] == 0x3A):

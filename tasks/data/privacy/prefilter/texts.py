@@ -31,6 +31,8 @@ def prefilter_texts(
             flags, prefixes, lengths, words, names,
         ):  # fmt: skip
             foreign[text] = True
+            # What was marked so far is dropped: the text is gone
+            # through again in its plain spelling.
             marks[0, 0] = first
         for k in range(first + 1, min(marks[0, 0] + 1, len(marks))):
             marks[k, 0] = text
@@ -63,6 +65,7 @@ def _prefilter(t, lo, hi, plain, wanted, marks, flags, prefixes, lengths, words,
             sign(t, lo, hi, i, stop, wanted, marks, flags, names)
             i += 1
     if numbers:
+        # A street's address has a number; where it begins is left to the finder, which gets all.
         mark(marks, wanted, ADDRESS, lo, hi)
     return True
 
