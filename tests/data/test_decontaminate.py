@@ -1,4 +1,6 @@
 import json
+import random
+import unicodedata
 
 import pytest
 
@@ -55,7 +57,9 @@ def test_documents_with_an_ngram_of_an_item_are_set_aside(store, text_artifact, 
     assert wheat["document"] == "texts.jsonl:2"
     assert (absent["id"], absent["dirty"], absent["found"]) == ("absent", False, 0)
     assert (short["id"], short["dirty"], short["ngrams"]) == ("short", True, 1)
-    assert out.manifest.facts["benchmarks"] == [{"name": "board.jsonl", "items": 3, "dirty": 2}]
+    assert out.manifest.facts["benchmarks"] == [
+        {"name": "board.jsonl", "items": 3, "dirty": 2, "too_short": 1}
+    ]
 
 
 def test_one_word_less_than_an_ngram_is_no_match(store, text_artifact, settings):
@@ -102,3 +106,67 @@ def test_nothing_to_look_for_is_refused(tmp_path, store, text_artifact):
     wrong = benchmark(tmp_path, [{"id": 1, "answer": "x"}])
     with pytest.raises(BadInput, match="question"):
         build(decontaminate, store, text=text_artifact([CLEAN]), settings=wrong)
+
+
+SCRIPTS = {
+    "Latin": "déjà vu señor über straße façade naïve coöperate jalapeño résumé",
+    "Cyrillic": "город река мельница камень мука хлеб поле ветер дорога вечер",
+    "Arabic": "كِتَاب مدينة نهر طاحونة حجر دقيق خبز حقل ريح طريق",
+    "Devanagari": "विद्यार्थी किताब नदी चक्की पत्थर रोटी हवा सड़क शाम हिन्दी",
+    "Bengali": "নদী পাথর রুটি বাতাস রাস্তা সন্ধ্যা বিদ্যার্থী বই শহর মাঠ",
+    "Hangul": "도시 강물 방앗간 돌멩이 밀가루 빵집 들판 바람 도로 저녁",
+    "Thai": "เมือง แม่น้ำ โรงสี ก้อนหิน แป้ง ขนมปัง ทุ่งนา สายลม ถนน ตอนเย็น",
+    "Han": "城市 河流 磨坊 石头 面粉 面包 田野 微风 道路 傍晚",
+    "Kana": "まち かわ すいしゃ いし こな ぱん のはら かぜ みち ゆうがた",
+}
+UNPARTED = ("Thai", "Han", "Kana")
+ZERO_WIDTH = "\u200b\u200c\u200d\u00ad\u2060\ufeff"
+
+
+def sentence(script, rng, words=30):
+    return ("" if script in UNPARTED else " ").join(rng.choices(SCRIPTS[script].split(), k=words))
+
+
+def full_width(text):
+    return "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text)
+
+
+def with_zero_widths(text, rng):
+    return "".join(c + rng.choice(ZERO_WIDTH) * (rng.random() < 0.2) for c in text)
+
+
+def apart(text):
+    return unicodedata.normalize("NFD", text)
+
+
+@pytest.mark.parametrize("disguise", ["none", "apart", "full-width", "zero-width"])
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_items_of_every_script_are_found_however_typed(
+    tmp_path, store, text_artifact, script, disguise
+):
+    rng = random.Random(script + disguise)
+    items = [sentence(script, rng) for _ in range(20)]
+    clean = [sentence(script, rng, 60) for _ in range(20)]
+    change = {
+        "none": str,
+        "apart": apart,
+        "full-width": full_width,
+        "zero-width": lambda text: with_zero_widths(text, rng),
+    }[disguise]
+    # In the middle of a text, without a space where the script has none.
+    gap = "" if script in UNPARTED else " "
+    planted = [
+        change(gap.join((sentence(script, rng, 5), item, sentence(script, rng, 5))))
+        for item in items
+    ]
+    settings = benchmark(tmp_path, [{"id": i, "question": q} for i, q in enumerate(items)])
+    out = build(decontaminate, store, text=text_artifact(clean + planted), settings=settings)
+    assert read_table(out)["text"].to_pylist() == clean
+    assert all(row["dirty"] for row in rows_of(out)) and len(rows_of(out)) == 20
+
+
+def test_items_too_short_to_look_for_are_counted_and_said(store, text_artifact, settings, caplog):
+    out = build(decontaminate, store, text=text_artifact([CLEAN]), settings=settings)
+    assert out.manifest.metrics["items_too_short"] == 1
+    assert out.manifest.facts["benchmarks"][0]["too_short"] == 1
+    assert "1 of 4 items have fewer than 8 words and were not looked for" in caplog.messages

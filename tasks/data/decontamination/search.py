@@ -1,11 +1,12 @@
 """Which documents hold an n-gram of an evaluation item: a native pass over hashes, then a check.
 
-1. The items' n-grams are hashed (words in lower case, punctuation dropped) into one table.
+1. The items' n-grams are hashed (words folded and in lower case, punctuation dropped) into one
+   table.
 2. A kernel hashes every n-gram of every document of a batch and looks it up.
 3. Only documents with a hit are looked at as text: the words themselves have to be equal.
 """
 
-import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +22,19 @@ from tasks.data.decontamination.items import Item
 from tasks.data.decontamination.settings import DecontaminateSettings
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes, Offsets, text_buffer
-from tasks.data.kernels.characters import kinds, lower_case
-from tasks.data.kernels.words import Hashes, Kinds, LowerCase, hash_shingles, hash_words
+from tasks.data.kernels.characters import lower_case, word_kinds
+from tasks.data.kernels.folding import fold, fold_text
+from tasks.data.kernels.words import (
+    Hashes,
+    Kinds,
+    LowerCase,
+    hash_shingles,
+    hash_words,
+    letters_each,
+    word_pattern,
+)
 from tasks.data.ledger import Splitter
 
-# The words that `hash_words` hashes, as text.
-WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
 PASSAGE_CHARS = 300
 Ints = npt.NDArray[np.int64]
 
@@ -49,10 +57,12 @@ class Index:
         pairs = [np.zeros((0, 2), np.uint64)]
         lengths = set()
         for number, item in enumerate(items):
-            words = WORD.findall(item.text)
-            if len(words) >= min(min_words, ngram):
-                lengths.add(length := min(ngram, len(words)))
-                grams = np.unique(_ngrams(item.text, length))
+            folded = fold_text(item.text)
+            words = word_pattern().findall(folded)
+            each = letters_each(folded)
+            if len(words) >= each * min(min_words, ngram):
+                lengths.add(length := min(each * ngram, len(words)))
+                grams = np.unique(_ngrams(folded, length))
                 pairs.append(np.stack([grams, np.full_like(grams, number)], axis=1))
         if not lengths:
             raise BadInput(
@@ -105,13 +115,13 @@ def sort_block(
     index = Index.load(index_path)
     table = _table(index.hashes)
     for batch in batches:
-        data, offsets = text_buffer(batch.column("text"))
+        data, offsets = text_buffer(fold(batch.column("text")))
         hit = np.zeros(batch.num_rows, np.bool_)
         for length in index.lengths:
-            _mark(data, offsets, kinds(), lower_case(), table, int(length), hit)
+            _mark(data, offsets, word_kinds(), lower_case(), table, int(length), hit)
         reasons: list[str | None] = [None] * batch.num_rows
         for row in np.flatnonzero(hit):
-            id, text = batch["id"][int(row)].as_py(), batch["text"][int(row)].as_py()
+            id, text = batch["id"][int(row)].as_py(), fold_text(batch["text"][int(row)].as_py())
             found = _matches(index, items, id, text)
             rows.account.notes += found
             if found and settings.action == "remove":
@@ -143,10 +153,16 @@ def verdicts(
     return list(rows.values())
 
 
+def too_short(items: Sequence[Item], looked_for: Sequence[ItemVerdict]) -> Counter[str]:
+    """How many items of each set have no field that is long enough to look for."""
+    known = {(row.benchmark, row.id) for row in looked_for}
+    return Counter(item[0] for item in {item[:2] for item in items} - known)
+
+
 def _matches(index: Index, items: Sequence[Item], id: str, text: str) -> list[dict[str, Any]]:
     """The n-grams of a document that are an item's, word for word; each once."""
     found = []
-    words = list(WORD.finditer(text))
+    words = list(word_pattern().finditer(text))
     for length in (int(n) for n in index.lengths if n <= len(words)):
         hashes, first = np.unique(_ngrams(text, length), return_index=True)
         _, grams, places = np.intersect1d(index.hashes, hashes, return_indices=True)
@@ -170,7 +186,7 @@ def _matches(index: Index, items: Sequence[Item], id: str, text: str) -> list[di
 
 
 def _holds(text: str, ngram: list[str]) -> bool:
-    words = [w.lower() for w in WORD.findall(text)]
+    words = [word.lower() for word in word_pattern().findall(fold_text(text))]
     return any(words[i : i + len(ngram)] == ngram for i in range(len(words) - len(ngram) + 1))
 
 
@@ -183,7 +199,7 @@ def _ngrams(text: str, length: int) -> Hashes:
     """The hash of every `length` consecutive words, in order."""
     data, offsets = text_buffer([text])
     out = np.empty(len(data) // 2 + 2, np.uint64)
-    count = hash_words(data, 0, int(offsets[1]), kinds(), lower_case(), out)
+    count = hash_words(data, 0, int(offsets[1]), word_kinds(), lower_case(), out)
     return out[: hash_shingles(out, count, length)] if count >= length else out[:0]
 
 

@@ -4,19 +4,23 @@ Method: Brown et al. 2020 (GPT-3, arXiv 2005.14165, appendix C), n = 13; an item
 one n-gram, unless it has fewer than `min_words`.
 """
 
+import logging
+
 from cluster.artifact import Artifact
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.data.decontamination.settings import DecontaminateSettings
 
 ITEMS = "items.jsonl"
+log = logging.getLogger("headrace.decontaminate")
 SHOWN = 20
 
 
-@stage(version=1)
+@stage(version=2)
 def decontaminate(text: Artifact, settings: DecontaminateSettings, draft: Draft) -> None:
     """Set aside (or report) the documents that match; `items.jsonl` says which items were found.
 
+    Items of too few words are not looked for, and counted: `items_too_short`.
     Its rows: `benchmark`, `id`, `ngrams`, `found` (how many are in the corpus), `dirty`, and an
     example: `ngram`, `item`, `document`, `passage`. Later scores are split by `dirty`.
     Raises BadInput when an evaluation set cannot be read or holds nothing long enough to look for.
@@ -25,7 +29,7 @@ def decontaminate(text: Artifact, settings: DecontaminateSettings, draft: Draft)
 
     from tasks.data.blocks import map_text
     from tasks.data.decontamination.items import read_items
-    from tasks.data.decontamination.search import Index, sort_block, verdicts
+    from tasks.data.decontamination.search import Index, sort_block, too_short, verdicts
 
     items = read_items(settings)
     index = Index.build(items, settings.ngram, settings.min_words)
@@ -33,6 +37,14 @@ def decontaminate(text: Artifact, settings: DecontaminateSettings, draft: Draft)
     work = partial(sort_block, draft.scratch / "index.npz", items, settings)
     account = map_text(text, draft, work)
     rows = verdicts(items, index, account.notes)
+    short = too_short(items, rows)
+    if short:
+        log.warning(
+            "%d of %d items have fewer than %d words and were not looked for",
+            short.total(),
+            len(rows) + short.total(),
+            settings.min_words,
+        )
     with (draft.path / ITEMS).open("w") as file:
         file.writelines(row.model_dump_json() + "\n" for row in rows)
     dirty = [row for row in rows if row.dirty]
@@ -41,9 +53,11 @@ def decontaminate(text: Artifact, settings: DecontaminateSettings, draft: Draft)
             "name": name,
             "items": sum(row.benchmark == name for row in rows),
             "dirty": sum(row.benchmark == name for row in dirty),
+            "too_short": short[name],
         }
-        for name in dict.fromkeys(row.benchmark for row in rows)
+        for name in dict.fromkeys(item.benchmark for item in items)
     ]
     draft.facts["examples"] = [row.model_dump() for row in dirty[:SHOWN]]
     draft.metrics["items_dirty"] = len(dirty)
     draft.metrics["items"] = len(rows)
+    draft.metrics["items_too_short"] = short.total()

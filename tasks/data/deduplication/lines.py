@@ -8,7 +8,7 @@ import pyarrow as pa
 from tasks.data.deduplication.spans import Spans
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes, Offsets, text_buffer
-from tasks.data.kernels.characters import SPACE, WIDE, WORD, decode, kinds
+from tasks.data.kernels.characters import SPACE, WIDE, WORD, decode, word_kinds
 from tasks.data.kernels.words import FACTOR, OTHER_FACTOR, SEED, Hashes, Kinds, mix
 
 
@@ -24,7 +24,7 @@ class Lines:
         room = int(np.count_nonzero(data[offsets[0] : offsets[-1]] == 0x0A)) + len(texts)
         low, high = np.empty(room, np.uint64), np.empty(room, np.uint64)
         owners, begins, ends = (np.empty(room, np.int64) for _ in range(3))
-        n = _split(data, offsets, kinds(), self.least_words, low, high, owners, begins, ends)
+        n = _split(data, offsets, word_kinds(), self.least_words, low, high, owners, begins, ends)
         return Spans(low[:n], high[:n], owners[:n], begins[:n], ends[:n], first + owners[:n])
 
 

@@ -1,6 +1,6 @@
 """MinHash (Broder 1997): what documents have in common, from a few numbers each.
 
-1. A document is the set of its shingles: hashes of 5 consecutive words in NFC and lower case.
+1. A document is the set of its shingles: hashes of 5 consecutive words, folded and in lower case.
 2. Its signature has, for each of bands x rows permutations of the 32-bit numbers, the least of the
    permuted set. Two signatures agree in a place with the probability of the Jaccard similarity.
    x -> factor x + term (mod 2^32), factor odd, permutes; the hashes x are random already.
@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes, Offsets, text_buffer
-from tasks.data.kernels.characters import kinds, lower_case
+from tasks.data.kernels.characters import lower_case, word_kinds
+from tasks.data.kernels.folding import fold
 from tasks.data.kernels.words import (
     FACTOR,
     SEED,
@@ -69,12 +70,14 @@ def signatures(texts: pa.Array, family: Family) -> tuple[Numbers, Offsets]:
 
     A text without words has no shingle, and a signature of nothing but 2^32 - 1.
     """
-    data, offsets = text_buffer(texts)
+    data, offsets = text_buffer(fold(texts))
     out = np.full((len(texts), family.bands * family.rows), 0xFFFFFFFF, np.uint32)
     counts = np.zeros(len(texts), np.int64)
     factors, terms = family.constants
     words = np.empty(_room(offsets), np.uint64)
-    _sign(data, offsets, kinds(), lower_case(), factors, terms, SHINGLE_WORDS, words, out, counts)
+    _sign(
+        data, offsets, word_kinds(), lower_case(), factors, terms, SHINGLE_WORDS, words, out, counts
+    )
     return out, counts
 
 
@@ -94,10 +97,10 @@ def shingle_sets(texts: pa.Array) -> tuple[Hashes, Offsets]:
 
 def _sets(texts: pa.Array) -> tuple[Hashes, Offsets]:
     """One sort for all texts: the upper 16 bits of a key say which one it belongs to."""
-    data, offsets = text_buffer(texts)
+    data, offsets = text_buffer(fold(texts))
     # A text has no more shingles than half its bytes; pages that stay empty cost nothing.
     keys = np.empty(int(offsets[-1] - offsets[0]) // 2 + 2 * len(offsets), np.uint64)
-    count = _owned_shingles(data, offsets, kinds(), lower_case(), SHINGLE_WORDS, keys)
+    count = _owned_shingles(data, offsets, word_kinds(), lower_case(), SHINGLE_WORDS, keys)
     keys = np.sort(keys[:count])
     distinct = np.ones(count, np.bool_)
     distinct[1:] = keys[1:] != keys[:-1]

@@ -7,13 +7,13 @@ marks, pass through Python.
 import unicodedata
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes, Offsets, text_array, text_buffer
 from tasks.data.kernels.characters import SPACE, composing, decode, kinds
+from tasks.data.kernels.folding import holding
 from tasks.data.kernels.words import FACTOR, SEED, Hashes, Kinds, mix
 
 
@@ -28,9 +28,7 @@ def normalise(texts: pa.Array) -> pa.Array:
 
 def compose(texts: pa.Array) -> pa.Array:
     """Unicode's normalisation form C."""
-    data, offsets = text_buffer(texts)
-    loose = np.zeros(len(texts), np.bool_)
-    _find_composing(data, offsets, composing(), loose)
+    loose = holding(texts, composing(), 0xCC)  # below U+0300 nothing composes
     if not loose.any():
         return texts
     mask = pa.array(loose)
@@ -45,20 +43,6 @@ def digests(normal: pa.Array) -> Hashes:
     out = np.zeros(len(normal), np.uint64)
     _digest(data, offsets, out)
     return out
-
-
-@kernel
-def _find_composing(
-    data: Bytes, offsets: Offsets, composing: Kinds, out: npt.NDArray[np.bool_]
-) -> None:
-    for text in range(len(out)):
-        at, end = offsets[text], offsets[text + 1]
-        while at < end and not out[text]:
-            if data[at] < 0xCC:  # below U+0300 nothing composes
-                at += 1
-            else:
-                code, at = decode(data, at)
-                out[text] = composing[code] != 0
 
 
 @kernel

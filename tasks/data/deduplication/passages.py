@@ -21,7 +21,7 @@ import pyarrow as pa
 from tasks.data.deduplication.spans import Repeats, Spans
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes, Offsets, text_buffer
-from tasks.data.kernels.characters import SPACE, WIDE, decode, kinds
+from tasks.data.kernels.characters import SPACE, WIDE, decode, word_kinds
 from tasks.data.kernels.words import FACTOR, OTHER_FACTOR, SEED, Hashes, Kinds, mix
 
 PLACE_BITS = 32  # of the byte in the text; the number of the text is above
@@ -37,7 +37,7 @@ class Marks:
         """The selected windows of these texts."""
         data, offsets = text_buffer(texts)
         out = _room(offsets)
-        count = _select(data, offsets, kinds(), self.words, _Words.of(offsets), out)
+        count = _select(data, offsets, word_kinds(), self.words, _Words.of(offsets), out)
         return _placed(out, count, offsets, first)
 
 
@@ -58,7 +58,7 @@ def runs(texts: pa.Array, first: int, words: int, marks: Spans) -> Spans:
     data, offsets = text_buffer(texts)
     out = _room(offsets)
     where = marks.texts, marks.begins
-    count = _run(data, offsets, kinds(), words, *where, _Words.of(offsets), out)
+    count = _run(data, offsets, word_kinds(), words, *where, _Words.of(offsets), out)
     return _placed(out, count, offsets, first)
 
 

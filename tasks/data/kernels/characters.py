@@ -19,6 +19,11 @@ from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes
 
 CODE_POINTS = 0x110000
+# Thai and Lao, Myanmar, Khmer, Tai Le to Khmer symbols, Tai Tham, Tai Viet: alphabets, of which
+# Unicode Standard Annex 14 (class SA) says that they part no words.
+RUN_ON = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19FF),
+          (0x1A20, 0x1AAF), (0xAA80, 0xAADF))  # fmt: skip
+KANA = (0x3040, 0x30FF)
 ALPHA, DIGIT, SPACE, UPPER, LOWER, PRINTABLE, WORD, WIDE = (1 << k for k in range(8))
 
 
@@ -28,6 +33,14 @@ def kinds() -> npt.NDArray[np.uint8]:
     character a word (kana and Chinese characters).
     """
     return kept("kinds.npy", _kinds)
+
+
+def word_kinds() -> npt.NDArray[np.uint8]:
+    """`kinds`, with marks as part of words: vowel signs of Indic scripts, Hebrew points, accents
+    that stand apart (Unicode Standard Annex 29, rule WB4: a mark never ends a word). Letters and
+    marks of the scripts in `RUN_ON`, and all Chinese characters, are WIDE too.
+    """
+    return kept("word_kinds.npy", _word_kinds)
 
 
 def lower_case() -> npt.NDArray[np.uint32]:
@@ -40,6 +53,17 @@ def composing() -> npt.NDArray[np.uint8]:
     check of Unicode Standard Annex 15, with combining marks, whose order may be wrong.
     """
     return kept("composing.npy", _composing)
+
+
+def folding() -> npt.NDArray[np.uint8]:
+    """`[CODE_POINTS]` 1 where `kernels.folding` may change the words of a text, else 0."""
+    return kept("folding.npy", _folding)
+
+
+def is_unseen(character: str) -> bool:
+    """Whether a character is a format character or selects a variant of the one before it."""
+    selects = "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+    return selects or unicodedata.category(character) == "Cf"
 
 
 @kernel
@@ -63,8 +87,32 @@ def _kinds() -> npt.NDArray[np.uint8]:
         character = chr(code)
         bits = sum(test(character) << k for k, test in enumerate(tests))
         word = character.isalnum() or character == "_"
-        wide = 0x3040 <= code <= 0x30FF or 0x3400 <= code <= 0x9FFF
+        wide = KANA[0] <= code <= KANA[1] or 0x3400 <= code <= 0x9FFF
         table[code] = bits | word * WORD | wide * WIDE
+    return table
+
+
+def _word_kinds() -> npt.NDArray[np.uint8]:
+    marks = [code for code in range(CODE_POINTS) if unicodedata.category(chr(code))[0] == "M"]
+    table = _kinds()
+    table[marks] |= WORD
+    for first, last in RUN_ON:
+        table[first : last + 1] |= (table[first : last + 1] & WORD) // WORD * WIDE
+    table[0x20000:0x40000] |= WIDE  # the Chinese characters that are rare
+    return table
+
+
+def _folding() -> npt.NDArray[np.uint8]:
+    """What NFC may change, and every format character and compatibility variant that is part of a
+    word; a no-break space or an ellipsis is none before and after.
+    """
+    table = _composing()
+    for code in range(CODE_POINTS):
+        character = chr(code)
+        if is_unseen(character):
+            table[code] = 1
+        elif (folded := unicodedata.normalize("NFKC", character)) != character:
+            table[code] |= any(c.isalnum() for c in character + folded)
     return table
 
 

@@ -1,15 +1,19 @@
 """Words of a text and runs of consecutive words, as 64-bit hashes straight from its UTF-8 bytes.
 
-A word is a run of letters, digits and underscores (`\\w` of `re`) in lower case; each character of
-a script written without spaces is a word of its own. A shingle is so many consecutive words.
+A word is a run of letters, digits, underscores and, by `word_kinds`, marks, in lower case; each
+character of a script written without spaces is a word of its own. A shingle is so many consecutive
+words.
 """
+
+import re
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes
-from tasks.data.kernels.characters import WIDE, WORD, decode
+from tasks.data.kernels.characters import KANA, RUN_ON, WIDE, WORD, decode, word_kinds
 
 Hashes = npt.NDArray[np.uint64]
 Kinds = npt.NDArray[np.uint8]
@@ -17,6 +21,31 @@ LowerCase = npt.NDArray[np.uint32]
 SEED = np.uint64(0xCBF29CE484222325)
 FACTOR = np.uint64(0x9E3779B97F4A7C15)
 OTHER_FACTOR = np.uint64(0xC2B2AE3D27D4EB4F)
+
+
+@cache
+def word_pattern() -> re.Pattern[str]:
+    """The words that `hash_words` hashes, in a text."""
+    table = word_kinds()
+    wide = table & WIDE > 0
+    alone, run = _ranges(wide), _ranges(~wide & (table & WORD > 0))
+    return re.compile(f"[{alone}]|[{run}]+")
+
+
+def letters_each(text: str) -> int:
+    """How many characters that are words of their own make about one word, by the script of most:
+    1 of Chinese ones, 2 kana, 3 of an alphabet that parts no words, as Thai.
+    """
+    words = len(word_pattern().findall(text))
+    if 2 * sum(a <= ord(c) <= b for c in text for a, b in RUN_ON) > words:
+        return 3
+    return 2 if 2 * sum(KANA[0] <= ord(c) <= KANA[1] for c in text) > words else 1
+
+
+def _ranges(chosen: npt.NDArray[np.bool_]) -> str:
+    """Code points as a character class has them."""
+    edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False)).reshape(-1, 2)
+    return "".join(f"\\U{first:08x}-\\U{end - 1:08x}" for first, end in edges.tolist())
 
 
 @kernel
