@@ -202,7 +202,9 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 def _current(folder: Path, key: str) -> Path:
     """The journal to go on with: the newest of this key, or a new one when that has finished."""
-    number = len(list(folder.glob(f"{key}.*.jsonl")))
+    # Not their count: the older ones are removed when they have been sent.
+    ends = (path.name[len(key) + 1 : -len(".jsonl")] for path in folder.glob(f"{key}.*.jsonl"))
+    number = max((int(end) for end in ends if end.isdecimal()), default=0)
     newest = folder / f"{key}.{number}.jsonl"
     if number and ended(newest) != "FINISHED":
         return newest

@@ -10,6 +10,9 @@ Letters: B rows, T positions, N tokens, D width, F width of an expert, X routed 
 experts of a token, G groups of experts.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -68,10 +71,12 @@ class Router(nn.Module):
 
     The weights come of the scores alone; `bias`, a buffer, only sways which experts are picked.
     In training each forward pass moves it by `balance_bias` towards even loads, as batch norm moves
-    its running mean (Wang et al. 2024, algorithm 1; on all devices alike).
+    its running mean (Wang et al. 2024, algorithm 1; on all devices alike). A pass that is done
+    `again`, for its activations, picks what it picked and moves nothing.
     """
 
     bias: Tensor
+    again = False
 
     def __init__(self, width: int, experts: ExpertConfig) -> None:
         super().__init__()
@@ -80,6 +85,7 @@ class Router(nn.Module):
         if experts.balance_bias:
             self.register_buffer("bias", torch.zeros(experts.routed))
         self.balance_loss: Tensor | None = None
+        self._swayed_by: Tensor | None = None
 
     def forward(self, x_ND: Tensor) -> tuple[Tensor, Tensor]:
         """The experts of each token `[N, A]`, and their weights."""
@@ -104,7 +110,10 @@ class Router(nn.Module):
         """
         experts = self.experts
         if experts.balance_bias:
-            scores_NX = scores_NX + self.bias
+            if not self.again:
+                self._swayed_by = self.bias.clone()
+            assert self._swayed_by is not None
+            scores_NX = scores_NX + self._swayed_by
         if experts.active_groups < experts.groups:
             scores_NGX = scores_NX.unflatten(1, (experts.groups, -1))
             best = min(2 if experts.scoring == "sigmoid" else 1, scores_NGX.shape[2])
@@ -123,7 +132,28 @@ class Router(nn.Module):
         shares_X = (scores_NX / scores_NX.sum(-1, keepdim=True)).mean(0)
         even = len(load_X) * (load_X / load_X.sum()) @ shares_X
         self.balance_loss = self.experts.balance_loss * even
-        if self.experts.balance_bias:
+        if self.experts.balance_bias and not self.again:
             if dist.is_initialized():
                 dist.all_reduce(load_X)
             self.bias += self.experts.balance_bias * (load_X.mean() - load_X).sign()
+
+
+Pass = AbstractContextManager[None]
+
+
+def passes(block: nn.Module) -> tuple[Pass, Pass]:
+    """What `torch.utils.checkpoint` puts around the forward pass of a block, and around the one
+    that it does again in the backward pass.
+    """
+    return nullcontext(), _again([m for m in block.modules() if isinstance(m, Router)])
+
+
+@contextmanager
+def _again(routers: Sequence[Router]) -> Iterator[None]:
+    for router in routers:
+        router.again = True
+    try:
+        yield
+    finally:
+        for router in routers:
+            router.again = False

@@ -14,6 +14,7 @@ Letters: B rows, T positions, S encoder positions, D width, V vocabulary. Traini
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,7 @@ from model.blocks import Block, Context, make_norm
 from model.cache import Cache
 from model.config import ModelConfig
 from model.context_parallel import SplitsContext
-from model.experts import ExpertLayer
+from model.experts import ExpertLayer, passes
 from model.feedforward import activate
 from model.initialise import initialise
 from model.masks import Sight, cross_sight, self_sight, single
@@ -152,7 +153,8 @@ class Stack(nn.Module, SplitsContext):
         x_BTD = self.own(x_BTD)
         for layer, block in enumerate(self.blocks):
             if self.activation_checkpointing and self.training:
-                x_BTD = checkpoint(block, x_BTD, context, use_reentrant=False)
+                around = partial(passes, block)
+                x_BTD = checkpoint(block, x_BTD, context, use_reentrant=False, context_fn=around)
             else:
                 x_BTD = block(x_BTD, context, None if cache is None else cache.layers[layer])
         return self.norm(x_BTD)

@@ -165,7 +165,10 @@ def graft(source: Path, folder: Path, changes: Mapping[str, Any]) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.copytree(source, temporary)
     _write_record(temporary / RECORD, replace(record, job=record.job | dict(changes)))
+    for path in (*temporary.iterdir(), temporary):
+        sync(path)
     temporary.rename(folder / source.name)
+    sync(folder)
 
 
 def newest(folder: Path) -> Checkpoint | None:

@@ -350,3 +350,16 @@ def test_a_run_goes_to_the_store_that_its_command_names(
     (experiment,) = found.search_experiments(filter_string="name = 'mine'")
     names = {one.info.run_name for one in found.search_runs([experiment.experiment_id])}
     assert names == {"run-elsewhere", "pretrain"} and stage_run.run_id
+
+
+def test_a_new_journal_is_not_one_that_older_ones_made_room_for(
+    sender: Any, fresh_home: Path
+) -> None:
+    """Those that were sent and ended are removed after a week; the newer ones stay."""
+    for _ in range(3):
+        stage_tracker(pretrain, "pretrain", "a-run", "0123").close()
+    first, *_, last = sorted((fresh_home / "tracking").glob("*.jsonl"))
+    first.unlink()
+    stage_tracker(pretrain, "pretrain", "a-run", "0123")
+    names = {path.name for path in (fresh_home / "tracking").glob("*.jsonl")}
+    assert len(names) == 3 and last.name.replace(".3.", ".4.") in names

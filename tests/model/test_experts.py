@@ -158,3 +158,20 @@ def test_the_bias_evens_out_loads_without_touching_the_weights():
     chosen, weights = router(x)
     scores = router.gate(x).sigmoid().gather(1, chosen)
     assert torch.allclose(weights, scores / scores.sum(1, keepdim=True))
+
+
+def test_a_pass_that_is_done_again_routes_as_the_first_and_moves_no_bias() -> None:
+    experts = replace(EXPERTS["deepseek-v3"], balance_bias=0.3)
+    found = []
+    for again in (False, True):
+        torch.manual_seed(1)
+        network = Transformer(replace(SMALL, experts=experts))
+        network.activation_checkpointing = again
+        ids_BT = torch.randint(61, (2, 24))
+        for _ in range(2):
+            network(ids_BT).square().mean().backward()
+        biases = [m.bias for m in network.modules() if isinstance(m, Router)]
+        found.append([*biases, *(p.grad for p in network.parameters() if p.grad is not None)])
+    assert len(found[0]) == len(found[1]) > 10
+    for once, twice in zip(*found, strict=True):
+        torch.testing.assert_close(once, twice, rtol=0, atol=0)
