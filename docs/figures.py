@@ -262,7 +262,7 @@ def valleys(axes: Axes) -> None:
 
 def forecast(axes: Axes) -> None:
     """A law fitted to small runs, and its band for larger ones."""
-    from tasks.scaling.law.fitted import fit_law
+    from tasks.scaling.law.fit import fit_law
     from tasks.scaling.law.prediction import frontier
 
     runs = _runs()

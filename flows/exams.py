@@ -20,7 +20,7 @@ from cluster.deployments import deploy
 from cluster.home import home
 from cluster.services import up
 from cluster.store import Store
-from tasks.evaluation.exams.catalogue import NamedCandidate, named_candidates, shown, take_exam
+from tasks.evaluation.exams.results import NamedCandidate, named_candidates, shown, take_exam
 from tasks.report.leaderboard import entries, render
 
 PAGE = "leaderboard.html"

@@ -23,7 +23,7 @@ from cluster.reaper import reap
 from cluster.runs import RunRecord, StageRecord
 from cluster.services import Services, up
 from flows.execution import execute
-from flows.plan.planning import plan_of_run
+from flows.plan.at_hand import plan_of_run
 from flows.recipe import Recipe
 
 # Stages whose figures stand for the run; those of others, and of variants, carry the stage's name.

@@ -28,7 +28,7 @@ def fit(
     as_json: AsJson = False,
 ) -> None:
     """Fit a scaling law to runs from anywhere."""
-    from tasks.scaling.law.fit import fit_file
+    from tasks.scaling.law.fit_file import fit_file
 
     with output(as_json) as out:
         wanted = None if predict is None else _numbers("--predict", predict)

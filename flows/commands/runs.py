@@ -103,8 +103,8 @@ def carry_out(
     Raises BadInput (exit 2) when the recipe or a source is at fault, else StageFailed (exit 1).
     """
     from flows.recipe import load
-    from flows.views.outcome import show_variants
     from flows.views.samples import inspect, show_inspection
+    from flows.views.sweep_outcome import show_variants
 
     with output(as_json or metric is not None) as out:
         recipe = varied(load(name, overrides or ()))
@@ -127,7 +127,7 @@ def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
     from cluster.home import home
     from cluster.runs import records
     from cluster.services import check_ray, up
-    from flows.plan.planning import at_hand, planned
+    from flows.plan.at_hand import at_hand, planned
 
     check_ray()
     dag = planned(goal, recipe, rebuild)
@@ -188,7 +188,7 @@ def _ending(state: Any) -> str:
 
 def _result(record: dict[str, Any], goal: str) -> dict[str, Any]:
     """The JSON object of a run."""
-    from flows.views.outcome import sweep_result
+    from flows.views.sweep_outcome import sweep_result
 
     keys = ("id", "status", "seconds", "stages", "metrics", "report", "urls")
     result = {key: record[key] for key in (*keys, "error") if key in record}
@@ -270,7 +270,7 @@ def plan(
     from flows.plan.estimate import estimate
     from flows.recipe import load
     from flows.variants import varied
-    from flows.views.outcome import show_planned
+    from flows.views.sweep_outcome import show_planned
 
     with output(as_json) as out:
         wanted = varied(load(recipe, overrides or ()), over or (), seeds, one_at_a_time)

@@ -18,7 +18,7 @@ from flows.commands.options import (
 from flows.views.output import Output, output
 
 if TYPE_CHECKING:
-    from tasks.evaluation.exams.catalogue import NamedCandidate
+    from tasks.evaluation.exams.results import NamedCandidate
 
 METRICS = (
     "names with commas: bleu, chrf, chrf++, rouge1 to rouge4, rougeL, rougeLsum, rougeW, rougeS, "
@@ -118,7 +118,7 @@ def learn(
     as_json: AsJson = False,
 ) -> None:
     """Fit a metric to human choices; says its tau on held-out documents, beside chrF's."""
-    from tasks.evaluation.embedding.metric import learn_file
+    from tasks.evaluation.learned import learn_file
 
     with output(as_json) as out:
         result = learn_file(pairs, to, seed)
@@ -158,7 +158,7 @@ def exam(
     the model's own is looked for.
     """
     from cluster.store import Store
-    from tasks.evaluation.exams.catalogue import named_candidates
+    from tasks.evaluation.exams.results import named_candidates
 
     with output(as_json) as out:
         if cron is not None:
@@ -186,7 +186,7 @@ def _take_exams(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The results of every model and exam, and what failed where there are several."""
     from cluster.store import Store
-    from tasks.evaluation.exams.catalogue import shown, take_exam
+    from tasks.evaluation.exams.results import shown, take_exam
 
     store, failed, found = Store(), list[str](), list[dict[str, Any]]()
     for candidate in who:

@@ -5,9 +5,9 @@ Seconds come from this store's own history where it has one, else from nominal s
 
 from typing import Any
 
+from flows.plan.at_hand import planned
 from flows.plan.dag import Dag, Node
 from flows.plan.mixing import planned_sources
-from flows.plan.planning import planned
 from flows.plan.sweep_estimate import nominal_speed, slots_of, sweep_estimate
 from flows.recipe import Recipe
 from flows.variants import Variant, variants

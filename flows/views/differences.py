@@ -17,7 +17,7 @@ from cluster.artifact import Artifact, Manifest
 from cluster.errors import BadInput
 from cluster.runs import RunRecord, StageRecord
 from cluster.tracking import events
-from flows.plan.dag import changes
+from flows.plan.reasons import changes
 from tasks.report.page import training_rows
 
 Pair = list[Any]

@@ -17,7 +17,7 @@ from cluster.placement import Placement
 from cluster.settings import contents
 from cluster.stage import build, specify
 from cluster.store import Draft
-from flows.plan.dag import changes
+from flows.plan.reasons import changes
 from tasks.data import blocks
 from tasks.data.filtering.settings import FilterSettings
 from tasks.data.filtering.stage import filter_text

@@ -13,8 +13,8 @@ from cluster.errors import BadInput
 from cluster.store import Store
 from cluster.tracking import events
 from tasks.evaluation.exams import sandbox
-from tasks.evaluation.exams.catalogue import ALL, NamedCandidate, named_candidates, shown, take_exam
 from tasks.evaluation.exams.definition import read_exam, read_rows, read_shots, render
+from tasks.evaluation.exams.results import ALL, NamedCandidate, named_candidates, shown, take_exam
 from tasks.evaluation.exams.sandbox import run_code
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import BadInput
-from tasks.scaling.law.fit import fit_columns, fit_file
+from tasks.scaling.law.fit_file import fit_columns, fit_file
 from tasks.scaling.law.laws import LAWS
 from tasks.scaling.law.robust import huber
 

@@ -9,7 +9,7 @@ from cluster.artifact import Artifact
 from cluster.stage import build
 from cluster.store import Spec, Store
 from tasks.scaling.law.diagnostics import collapse
-from tasks.scaling.law.fit import fit_file
+from tasks.scaling.law.fit_file import fit_file
 from tasks.scaling.law.laws import LAWS
 from tasks.scaling.law.settings import FitSettings
 from tasks.scaling.law.stage import fit, forecast

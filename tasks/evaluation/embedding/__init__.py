@@ -1,1 +1,1 @@
-"""Scores by trained models: embeddings compared, and metrics fitted to human ratings."""
+"""Scores by trained models: embeddings compared."""

@@ -202,7 +202,7 @@ def _bertscore(predictions: Predictions, references: References, manner: Manner)
 
 
 def _learned(predictions: Predictions, references: References, manner: Manner) -> Column:
-    from tasks.evaluation.embedding.metric import LearnedMetric
+    from tasks.evaluation.learned import LearnedMetric
 
     assert manner.learned is not None
     digest = file_hash(manner.learned)[:12]

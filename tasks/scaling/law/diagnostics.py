@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tasks.scaling.law import robust
-from tasks.scaling.law.fitted import Fitted, problem_of
+from tasks.scaling.law.fit import Fitted, problem_of
 from tasks.scaling.law.robust import Problem
 from tasks.scaling.law.runs import Columns
 

@@ -1,156 +1,215 @@
-"""Fit scaling laws to runs from anywhere, with the doubt stated: `headrace fit RUNS.csv`.
+"""One law fitted to runs: parameters by two optimisers, replicas, and doubts.
 
-The forms are in `laws`, the objective and its two minimisers in `robust`. A fit says whether its
-parameters are identifiable; where they are not, a law with few parameters is the honest choice.
+fitted = fit_law(columns, "chinchilla", replicas=200)
 """
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from cluster.errors import BadInput
-from cluster.settings import nearest
-from tasks.scaling.law import isoflop, prediction
-from tasks.scaling.law.diagnostics import suspects
-from tasks.scaling.law.fitted import DEFAULT_DELTA, Fitted, Report, describe, fit_law, point
-from tasks.scaling.law.runs import REQUIRED, Columns, from_mlflow, read
+from tasks.scaling.law import robust
+from tasks.scaling.law.laws import LAWS, Law
+from tasks.scaling.law.robust import Problem
+from tasks.scaling.law.runs import REQUIRED, Columns
 
-FORMS = tuple(REQUIRED)
-LOSSES = ("huber", "lad", "squares")
-# Replicas behind a prediction's band where no bootstrap was asked for.
-PREDICTION_REPLICAS = 200
+DEFAULT_DELTA = 1e-3
 
 
-def fit_file(
-    path: Path | str,
-    form: str = "chinchilla",
-    loss: str | None = None,
-    delta: float | None = None,
-    bootstrap: int = 0,
-    predict: Sequence[float] | None = None,
-) -> Report:
-    """Fit the runs of a CSV file, or of an MLflow experiment given as `mlflow:NAME`; see
-    `fit_columns`. Raises BadInput for unusable runs.
+WIDEST_FLOOR = 0.5  # nats: a wider 90 % band of E means that E is not identifiable
+
+
+BAND = (0.05, 0.95)
+
+
+Report = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A law fitted to runs: its parameters [P], bootstrap replicas of them [S, P] (one of itself
+    where none were drawn), the 90 % band of E where it has one, and what to doubt.
     """
-    _check_form(form)
-    named = str(path).removeprefix("mlflow:")
-    columns = read(Path(path), form) if named == str(path) else from_mlflow(named, form)
-    return fit_columns(columns, form, loss, delta, bootstrap, predict)
+
+    form: str
+    problem: Problem
+    theta_P: np.ndarray
+    cloud_SP: np.ndarray
+    floor: list[float] | None
+    doubts: list[str]
 
 
-def fit_columns(
+def fit_law(
     columns: Columns,
-    form: str = "chinchilla",
+    form: str,
     loss: str | None = None,
     delta: float | None = None,
-    bootstrap: int = 0,
-    predict: Sequence[float] | None = None,
-) -> Report:
-    """Fit runs given as columns [N]; the report has the keys of the command contract.
-
-    `loss` is huber (default) with `delta` (default 1e-3) or lad, which has none, of log residuals,
-    or squares of the loss itself, which is the default of `tied` (Gadre 2024, appendix); `power`
-    and `isoflop` are fitted by least squares of logarithms. `bootstrap` resamples of the runs give
-    standard errors. `predict` is (params, tokens), for repeated also unique tokens, for power (x,);
-    see `prediction.predict` for its 90 % band. Raises BadInput for an unknown form or loss, fewer
-    runs than parameters, and a prediction the form cannot make.
-    """
-    _check_form(form)
-    _check_loss(loss, delta)
-    if form == "isoflop":
-        report = _fit_isoflop(columns, bootstrap, predict)
-    else:
-        at = point(form, predict)
-        drawn = bootstrap or (PREDICTION_REPLICAS if at else 0)
-        fitted = fit_law(columns, form, loss, delta, drawn)
-        report = describe(fitted, errors=bootstrap > 0)
-        if form == "kaplan":
-            report["separate"] = separate(columns)
-        if form != "power":
-            report |= _suspects(fitted)
-        if at:
-            report["prediction"] = prediction.predict(fitted, at)
-    unusual = loss not in (None, "huber") or delta not in (None, DEFAULT_DELTA)
-    if form in ("isoflop", "power") and unusual:
-        ignored = f"{form} is fitted by least squares; loss and delta do not apply to it"
-        report["warnings"] = [ignored, *report["warnings"]]
-    return report
+    replicas: int = 0,
+) -> Fitted:
+    """Fit one law by two optimisers, with bootstrap and profile; see `fit_columns`."""
+    problem = problem_of(columns, form, loss, delta)
+    law = problem.law
+    if problem.runs < law.parameters:
+        raise BadInput(
+            f"{form} has {law.parameters} parameters, {problem.runs} runs cannot determine them; "
+            "add runs or take a form with fewer: tied 4, kaplan 4, power 2"
+        )
+    theta_P, doubts = _compare(
+        problem, robust.best_of_starts(problem), robust.second_opinion(problem)
+    )
+    cloud_SP = robust.bootstrap(problem, theta_P, replicas)
+    floor = _floor_band(problem, theta_P, cloud_SP)
+    doubts += _doubts(problem, theta_P, floor)
+    drawn = cloud_SP if len(cloud_SP) else theta_P[None]
+    return Fitted(form, problem, theta_P, drawn, floor, doubts)
 
 
-def _suspects(fitted: Fitted) -> Report:
-    """Rows, counted from 1, of runs that look badly trained, and a warning about them."""
-    rows = [index + 1 for index in suspects(fitted)]
-    said = f"rows {', '.join(map(str, rows))} lie above the law by more than noise: badly trained?"
-    warnings = [*fitted.doubts, said] if rows else list(fitted.doubts)
-    return {"suspects": rows, "warnings": warnings}
-
-
-def separate(columns: Columns) -> dict[str, float]:
-    """Kaplan's laws of one variable each, L(N) = (N_c / N)^alpha_N and so on (2020, eq. 1.1-1.3),
-    through the best run of each size, of each length, and those that no cheaper run beats.
-    """
-    work_N = columns.get("flops", 6 * columns["params"] * columns["tokens"])
-    found: dict[str, float] = {}
-    for letter, x_N in (("N", columns["params"]), ("D", columns["tokens"]), ("C", work_N)):
-        order = np.lexsort((columns["loss"], x_N))
-        if letter == "C":
-            best = columns["loss"][order] <= np.minimum.accumulate(columns["loss"][order])
-        else:
-            best = np.diff(x_N[order], prepend=0) > 0  # the first of each value has its least loss
-        x_M, loss_M = np.log(x_N[order][best]), np.log(columns["loss"][order][best])
-        if len(x_M) > 1:
-            slope, level = np.polyfit(x_M, loss_M, 1)
-            found |= {
-                f"{letter}_c": float(np.exp(-level / slope)),
-                f"alpha_{letter}": float(-slope),
-            }
-    return found
-
-
-def _fit_isoflop(columns: Columns, replicas: int, predict: Sequence[float] | None) -> Report:
-    if predict is not None:
-        raise BadInput("--predict needs a law of the loss; isoflop has none, take chinchilla")
-    rows = isoflop.optima(columns)
-    a, b = isoflop.exponents(rows)
-    warnings = isoflop.warnings(rows)
-    interior = [row for row in rows if row["interior"]]
-    x_N, y_N = (np.log([row[k] for row in interior]) for k in ("flops", "params"))
-    line = np.polyfit(x_N, y_N, 1) if len(interior) > 1 else np.zeros(2)
+def describe(fitted: Fitted, errors: bool) -> Report:
+    """A fit as the command prints it, with standard errors from its replicas or without."""
+    problem, theta_P, form = fitted.problem, fitted.theta_P, fitted.form
+    scale = problem.delta if problem.delta <= robust.LAD_DELTA else 1
     return {
-        "form": "isoflop",
-        "objective": float(((np.polyval(line, x_N) - y_N) ** 2).sum() / 2) if a else 0.0,
-        "n": len(columns["loss"]),
-        "optima": rows,
-        "a": a,
-        "b": b,
-        "std_err": _isoflop_spread(columns, replicas) if replicas else None,
-        "identifiable": len(interior) >= 3,
-        "note": isoflop.BIAS,
-        "warnings": warnings,
+        "form": form,
+        "objective": float(problem.total(theta_P[None])[0]) / scale,
+        "n": problem.runs,
+        **problem.law.report(theta_P),
+        **_frontier(form, problem.columns, theta_P),
+        "rms_log_residual": float(np.sqrt(np.mean(problem.log_residuals(theta_P) ** 2))),
+        "std_err": _spread(problem.law, fitted.cloud_SP) if errors else None,
+        "bands": _bands(problem.law, fitted.cloud_SP) if errors else None,
+        **({"E_band": fitted.floor} if fitted.floor else {}),
+        "identifiable": not fitted.doubts,
+        "warnings": list(fitted.doubts),
     }
 
 
-def _isoflop_spread(columns: Columns, replicas: int) -> dict[str, float] | None:
-    generator, found = np.random.default_rng(0), []
-    runs = len(columns["loss"])
-    for _ in range(replicas):
-        drawn = generator.integers(runs, size=runs)
-        a, b = isoflop.exponents(isoflop.optima({k: v[drawn] for k, v in columns.items()}))
-        if a is not None and b is not None:
-            found.append((a, b))
-    if len(found) < 2:
+def _compare(
+    problem: Problem, theta_P: np.ndarray, other_P: np.ndarray
+) -> tuple[np.ndarray, list[str]]:
+    """The better of two optimisers' minima, and a doubt when they differ."""
+    first, second = problem.total(np.stack([theta_P, other_P]))
+    # L-BFGS sees least absolute deviations smoothed, so it may come 1 % short there.
+    allowed = 0.01 if problem.delta <= robust.LAD_DELTA else 1e-3
+    # A perfect fit leaves rounding alone, which has no ratio worth comparing.
+    exact = max(first, second) < 1e-12 * problem.runs
+    if second < first:
+        # L-BFGS has seen a smoothed objective: its minimum is followed on the real one.
+        theta_P = robust.minimise(problem, other_P[None])[0][0]
+    if exact or abs(first - second) <= allowed * min(first, second):
+        return theta_P, []
+    return theta_P, [f"the optimisers disagree: objectives {first:.6g} and {second:.6g}"]
+
+
+def _floor_band(problem: Problem, theta_P: np.ndarray, cloud_SP: np.ndarray) -> list[float] | None:
+    """The wider of the profile's and the bootstrap's 90 % band of E; None for laws without E."""
+    law = problem.law
+    if law.floor is None:
         return None
-    return dict(zip(("a", "b"), np.std(found, axis=0, ddof=1).tolist(), strict=True))
+    floor, top = law.report(theta_P)["E"], float(problem.columns["loss"].min())
+    steps = np.geomspace(2e-3, max(top, floor), 12)
+    values = np.concatenate([floor - steps, [floor], floor + steps])
+    values = np.unique(np.clip(values, 1e-4 * top, 0.999 * top))
+    total_S = robust.profile(problem, theta_P, law.floor, np.log(values))
+    residual_N = problem.residuals(theta_P[None])[0][0]
+    least = min(float(problem.total(theta_P[None])[0]), total_S.min())
+    # Likelihood ratio at 90 % (chi-square 2.71) with the noise scale fitted: Laplace where most
+    # residuals lie beyond delta, else normal.
+    laplace = np.median(np.abs(residual_N)) > problem.delta
+    freedom = max(problem.runs - law.parameters, 1)
+    allowed = least * np.exp(2.71 / (freedom * (2 if laplace else 1)))
+    inside = values[total_S <= max(allowed, 1e-14 * problem.runs)]
+    low, high = min([floor, *inside]), max([floor, *inside])
+    if len(cloud_SP):
+        sampled = np.quantile(np.exp(cloud_SP[:, law.floor]), BAND)
+        low, high = min(low, sampled[0]), max(high, sampled[1])
+    return [float(low), float(high)]
 
 
-def _check_loss(loss: str | None, delta: float | None) -> None:
-    if loss is not None and loss not in LOSSES:
-        raise BadInput(f"unknown loss '{loss}': {nearest(loss, LOSSES)}")
-    if delta is not None and not 0 < delta < float("inf"):
-        raise BadInput(f"delta must be positive, got {delta}")
+def _doubts(problem: Problem, theta_P: np.ndarray, floor: list[float] | None) -> list[str]:
+    law, columns = problem.law, problem.columns
+    doubts = []
+    if problem.runs < law.parameters + 1:
+        doubts.append(
+            f"{problem.runs} runs for {law.parameters} parameters leave nothing to judge the fit by"
+        )
+    for name in ("params", "tokens"):
+        distinct = len(set(columns.get(name, range(9))))
+        if distinct < 3:
+            doubts.append(f"{name} take only {distinct} value(s), the law needs at least 3")
+    jacobian_NP = law.evaluate(theta_P[None], columns)[1][0]
+    # Columns of length 1: the unit of a parameter must not decide the rank.
+    scaled = jacobian_NP / np.maximum(np.linalg.norm(jacobian_NP, axis=0), 1e-300)
+    if np.linalg.matrix_rank(scaled, tol=1e-7) < law.parameters:
+        doubts.append("some parameters have no influence on these runs")
+    if floor and floor[1] - floor[0] > WIDEST_FLOOR:
+        doubts.append(
+            f"E is not identifiable: its 90 % band is {floor[0]:.2f} to {floor[1]:.2f} nats"
+        )
+    return doubts
 
 
-def _check_form(form: str) -> None:
-    if form not in FORMS:
-        raise BadInput(f"unknown form '{form}': {nearest(form, FORMS)}")
+def _frontier(form: str, columns: Columns, theta_P: np.ndarray) -> dict[str, float]:
+    """Kaplan's third law: the least loss at compute C = k params tokens is (C_c / C)^alpha_C.
+
+    k is what the runs cost where they have a `flops` column, else 6.
+    """
+    if form != "kaplan":
+        return {}
+    log_nc, log_dc, log_an, log_ad = theta_P
+    ratio = np.exp(log_an - log_ad)
+    k = 6.0
+    if "flops" in columns:
+        k = float(np.median(columns["flops"] / (columns["params"] * columns["tokens"])))
+    # Minimise (N_c / N)^p + k D_c N / C over N, with p = alpha_N / alpha_D.
+    alpha_c = float(np.exp(log_an) / (1 + ratio))
+    log_optimum = (np.log(ratio) + ratio * log_nc - np.log(k) - log_dc) / (1 + ratio)
+    log_cc = (np.log1p(ratio) + ratio * (log_nc - log_optimum)) * (1 + ratio) / ratio
+    return {"C_c": float(np.exp(log_cc)), "alpha_C": alpha_c}
+
+
+def _spread(law: Law, cloud_SP: np.ndarray) -> dict[str, float] | None:
+    if len(cloud_SP) < 2:
+        return None
+    reports = [law.report(theta_P) for theta_P in cloud_SP]
+    return {name: float(np.std([r[name] for r in reports], ddof=1)) for name in reports[0]}
+
+
+def _bands(law: Law, cloud_SP: np.ndarray) -> dict[str, list[float]] | None:
+    """The middle 90 % of each parameter's bootstrap replicas."""
+    if len(cloud_SP) < 2:
+        return None
+    reports = [law.report(theta_P) for theta_P in cloud_SP]
+    return {
+        name: [float(v) for v in np.quantile([r[name] for r in reports], BAND)]
+        for name in reports[0]
+    }
+
+
+def point(form: str, at: Sequence[float] | None) -> Columns | None:
+    """The place of a prediction, as columns of one run."""
+    if at is None:
+        return None
+    names = [name for name in REQUIRED[form] if name not in ("loss", "y")]
+    if form == "repeated" and len(at) == 2:
+        at = (*at, at[1])
+    if len(at) != len(names) or min(at) <= 0:
+        raise BadInput(
+            f"--predict for {form} takes {','.join(names)}, all positive, not {list(at)}"
+        )
+    return {name: np.array([float(value)]) for name, value in zip(names, at, strict=True)}
+
+
+def problem_of(
+    columns: Columns, form: str, loss: str | None = None, delta: float | None = None
+) -> Problem:
+    """What is minimised. `tied` was published with squares of the loss itself, so it has those
+    unless another loss is asked for.
+    """
+    if form == "tied" and delta is None:
+        loss = loss or "squares"
+    if form == "power" or loss == "squares":
+        return Problem(LAWS[form], columns, robust.SQUARES_DELTA, linear=form != "power")
+    width = robust.LAD_DELTA if loss == "lad" else delta or DEFAULT_DELTA
+    return Problem(LAWS[form], columns, width)

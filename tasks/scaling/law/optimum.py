@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tasks.scaling.law import isoflop
-from tasks.scaling.law.fitted import Fitted, fit_law
+from tasks.scaling.law.fit import Fitted, fit_law
 from tasks.scaling.law.runs import Columns
 
 COUNTS = {"all parameters": "params", "without embeddings": "params_non_embedding"}

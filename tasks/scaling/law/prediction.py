@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tasks.scaling.law import robust
-from tasks.scaling.law.fitted import BAND, Fitted
+from tasks.scaling.law.fit import BAND, Fitted
 from tasks.scaling.law.runs import Columns
 
 # A place at more than this many times the runs' compute lies beyond them.

@@ -15,7 +15,7 @@ from cluster.store import Draft
 from tasks.scaling.law.settings import FitSettings
 
 if TYPE_CHECKING:
-    from tasks.scaling.law.fitted import Fitted
+    from tasks.scaling.law.fit import Fitted
     from tasks.scaling.law.runs import Columns
 
 Row = dict[str, Any]
@@ -124,7 +124,7 @@ def row(run: Artifact) -> Row:
 
 def _law(fitted: list[Row], targets: list[Row], settings: FitSettings) -> tuple[Row, Any]:
     """The fitted law, with `at` its prediction of every target; without one, the reason."""
-    from tasks.scaling.law.fitted import describe, fit_law, point
+    from tasks.scaling.law.fit import describe, fit_law, point
     from tasks.scaling.law.prediction import predict
 
     delta = settings.delta if settings.loss == "huber" else None
@@ -142,7 +142,7 @@ def _law(fitted: list[Row], targets: list[Row], settings: FitSettings) -> tuple[
 def _further(law: "Fitted", fitted: list[Row], targets: list[Row]) -> Row:
     """What to doubt of a law, what it says of optima, and what to run next."""
     from tasks.scaling.law import diagnostics, isoflop, optimum, prediction, robust
-    from tasks.scaling.law.fitted import point
+    from tasks.scaling.law.fit import point
 
     columns, names = _columns(fitted), [r["name"] for r in fitted]
     counts = [r["params_non_embedding"] for r in fitted]
@@ -186,7 +186,7 @@ def _power(fitted: list[Row], targets: list[Row]) -> Row | None:
     """
     import numpy as np
 
-    from tasks.scaling.law.fit import fit_columns
+    from tasks.scaling.law.fit_file import fit_columns
 
     frontier: list[Row] = []
     for candidate in fitted:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cluster.errors import BadInput
-from tasks.evaluation.embedding.metric import LearnedMetric, damage, learn_file, tau
+from tasks.evaluation.learned import LearnedMetric, damage, learn_file, tau
 from tasks.evaluation.overlap.scores import METRICS, Manner, columns, figure, summary
 from tasks.evaluation.predictions import score_file
 

@@ -1,0 +1,40 @@
+"""Why a stage is built, in the words that `plan`, `run` and `compare` show."""
+
+from typing import Any
+
+from cluster.artifact import Manifest
+from cluster.store import Spec
+
+
+def changes(then: Manifest, now: Spec | Manifest) -> str:
+    """What differs between an earlier artifact of a stage and the one wanted now, in words."""
+    found = []
+    if then.version != now.version:
+        found.append(f"stage version {then.version} -> {now.version}")
+    old, new = _flat(then.settings), _flat(now.settings)
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) != new.get(key):
+            found.append(f"{key} {_short(old.get(key))} -> {_short(new.get(key))}")
+    for name in sorted(then.inputs.keys() | now.inputs.keys()):
+        if then.inputs.get(name) != now.inputs.get(name):
+            found.append(f"its {name} changed")
+    return ", ".join(found) or "first build"
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted keys; the leading `settings.` is dropped."""
+    if isinstance(value, dict):
+        pairs = value.items()
+    elif isinstance(value, list):
+        pairs = {str(i): v for i, v in enumerate(value)}.items()
+    else:
+        return {prefix.removeprefix("settings."): value}
+    flat: dict[str, Any] = {}
+    for key, inner in pairs:
+        flat |= _flat(inner, f"{prefix}.{key}" if prefix else key)
+    return flat
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 24 else text[:10] + "…"
