@@ -20,7 +20,9 @@ from tasks.evaluation.judging.criteria import Criterion
 from tasks.evaluation.judging.questions import Judge, Question, Unscored
 from tasks.evaluation.judging.rows import Row, Score
 
-RESULT = re.compile(r"\[RESULT\]\s*\(?\s*([1-5]|[AB])\s*\)?\W*\Z")
+RESULT = re.compile(
+    r"\[(?i:RESULT)\]\W*(?:(?i:score|answer|response)\W*)?([1-5]|[AB])(?:\s*/\s*5)?\W*\Z"
+)
 LEVELS = (
     "The answer fails the criterion throughout.",
     "The answer fails the criterion in most of what matters.",

@@ -20,12 +20,12 @@ from itertools import islice
 
 from tasks.evaluation.judging.questions import Distribution, Judge, Question, Unscored, Verdict
 from tasks.evaluation.judging.rows import Row, Score
+from tasks.evaluation.judging.written import questions_in
 
 PARTS = ("coverage", "alignment", "min", "mean")
 CHOICES = ("yes", "no", "idk")
 SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
 NAME = re.compile(r"\b(?:\w+_\w+|[a-z]+[A-Z]\w*|[A-Z]\w+[A-Z]\w*|\w{7,})\b")
-NUMBERED = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+(.+\?)\s*$", re.MULTILINE)
 WRITE = (
     'Write {count} short questions about the text, numbered, each answered "yes" by the text and '
     "by nothing outside it."
@@ -75,7 +75,7 @@ def _write(judge: Judge, texts: Sequence[str | None], count: int) -> list[Asked]
     able = [text for text in texts if text and text.strip()]
     if judge.writes:
         replies = judge.texts([_writing(text, count) for text in able])
-        written = [r if isinstance(r, Unscored) else NUMBERED.findall(r)[:count] for r in replies]
+        written = [r if isinstance(r, Unscored) else questions_in(r)[:count] for r in replies]
     else:
         written = [pattern_questions(text, count) for text in able]
     by_text: Mapping[str | None, Asked] = dict(zip(able, written, strict=True))

@@ -1,10 +1,11 @@
 """Reading a judge's reply: which of the allowed answers it gives, and with what probabilities.
 
 A reply counts only when it is an allowed answer: alone, behind a label ("Score: 4"), on its own
-first line, before a remark ("2. Somewhat"), on a labelled line below an analysis, or as the one
-`score` or `answer` of one JSON object, fenced or not. Where whole numbers were asked for, the whole
-part of a number between them counts ("2.5": 2), as in the code of Chiang and Lee (2023).
-Everything else is unscored with the reason why. `read_published` is that code's own rule.
+first line, before a remark ("2. Somewhat"), on a labelled line below an analysis, as the one
+`score` or `answer` of one JSON object, fenced or not, or as the one rating that is stated anywhere
+("... Final score: 4.", "4 out of 5"). The thoughts of a reasoning model are none of it. Everything
+else is unscored with the reason why, a number between two answers too. `read_published` is the rule
+of Chiang and Lee (2023).
 """
 
 import json
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.evaluation.judging.questions import Distribution, Mode, Unscored, Verdict
+from tasks.evaluation.judging.written import thoughts_end
 
 Alternatives = Sequence[tuple[str, float]]
 
@@ -27,6 +29,18 @@ RATING = re.compile(
     r"(-?\d+(?:\.\d+)?(?:\s*/\s*\d+|\s+out of \d+)?)(?![\d/])[^\d\n]*$",
     re.MULTILINE,
 )
+STATED = re.compile(
+    r"\b(?P<final>(?:final|overall|total)\s+)?(?:score|rating|rate|grade|mark)[sd]?\b(?P<between>[^\d\n]{0,40}?)"
+    r"(?P<number>-?\d+(?:\.\d+)?(?:\s*(?:/|out of)\s*\d+)?)(?=(?P<after>[^\n]{0,6}))",
+    re.IGNORECASE,
+)
+OUT_OF = re.compile(
+    r"(?P<number>\d+(?:\.\d+)?\s*(?:/|out of)\s*\d+)"
+    r"(?=\W*(?:$|\n)|[.,;:!?)*\"]|\s+(?:points?|stars?|because|since|for|as)\b)",
+    re.IGNORECASE,
+)
+HEDGED = re.compile(r"\b(?:not|neither|than|above|below|least|most|between|if|would|n't)\b|n't")
+GOES_ON = re.compile(r"\s*(?:or|to|and|-|–)\s*\d")
 REMARK = re.compile(r"(\d+)(?:\.(?!\d)|\)|:|,| [-–(]).+")
 FRACTION = re.compile(r"(-?\d+(?:\.\d+)?)\s*(?:/|out of)\s*(\d+)")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -76,12 +90,17 @@ def read_probabilities(
 
 
 def read_published(text: str) -> float:
-    """A reply as the code of Chiang and Lee (2023) reads it: the first digit behind the last
-    "rating:", the words "1-3" aside; 0 without any. It takes digits off the scale, and what says
-    nothing for a 0: this is for repeating their tables.
+    """A reply as the code of Chiang and Lee (2023) reads it, for repeating their tables: the first
+    whole number, or whole part, behind the last "rating:", or else the last "score:"; the first
+    digit where no number stands there or at the beginning; 0 without any. The words "1-3" are left
+    out. It takes numbers off the scale, and what says nothing for a 0.
     """
-    digit = re.search(r"\d", text.lower().replace("1-3", " ").rpartition("rating:")[2])
-    return float(digit[0]) if digit else 0.0
+    text = text[thoughts_end(text) :].lower().replace("1-3", " ")
+    behind = text.rpartition("rating:" if "rating:" in text else "score:")[2]
+    labelled = len(behind) < len(text)
+    number = re.search(r"\d+", behind) if labelled else re.match(r"\W*(\d+)", behind)
+    number = number or re.search(r"\d", behind)
+    return float(number[number.re.groups]) if number else 0.0
 
 
 def frequencies(read: Sequence[str | Unscored], choices: Sequence[str]) -> Verdict:
@@ -134,12 +153,16 @@ def _find(
     content: str, choices: Sequence[str], finish_reason: str = "stop"
 ) -> tuple[str, int] | Unscored:
     """The answer and where its text starts."""
-    fenced = FENCE.match(content)
-    body = (fenced[1] if fenced else content).strip()
+    begin = thoughts_end(content)
+    fenced = FENCE.match(content[begin:])
+    body = (fenced[1] if fenced else content[begin:]).strip()
     if not body:
-        return Unscored("no_answer", "the reply is empty")
+        what = "nothing but thoughts, cut off" if begin and finish_reason == "length" else "empty"
+        return Unscored("no_answer", f"the reply is {what}")
     found = _read(body, choices, finish_reason)
-    return found if isinstance(found, Unscored) else (found[0], content.index(body) + found[1])
+    if isinstance(found, Unscored):
+        return found
+    return found[0], content.index(body, begin) + found[1]
 
 
 def _read(body: str, choices: Sequence[str], finish_reason: str) -> tuple[str, int] | Unscored:
@@ -152,13 +175,13 @@ def _read(body: str, choices: Sequence[str], finish_reason: str) -> tuple[str, i
             others = _labelled(body, choices) if start else None  # a bare number needs no label
             return others if isinstance(others, Unscored) else (answer, start)
         if not JSON_FIELD.search(body):
-            found = _labelled(body, choices)
-            return found or _reason(value, body, finish_reason)
+            found = _labelled(body, choices) or _stated(body, choices)
+            return found or _reason(value, body, finish_reason, choices)
     stated = _json_answer(body)
     if isinstance(stated, Unscored):
         return stated
     answer = _match(stated[0], choices)
-    return (answer, stated[1]) if answer else _reason(stated[0], body, finish_reason)
+    return (answer, stated[1]) if answer else _reason(stated[0], body, finish_reason, choices)
 
 
 def _json_answer(body: str) -> tuple[str, int] | Unscored:
@@ -200,9 +223,28 @@ def _labelled(body: str, choices: Sequence[str]) -> tuple[str, int] | Unscored |
     values = list(RATING.finditer(body))
     if not values and not REFUSAL.search(body):
         numbers = list(NUMBER.finditer(body))
-        values = numbers if len(numbers) == 1 and LAST.search(body) else []
+        plain = len(numbers) == 1 and not HEDGED.search(body[: numbers[0].start()][-40:])
+        values = numbers if plain and LAST.search(body) else []
     group = RATING.groups if values and values[0].re is RATING else 0
     answers = {a: m.start(group) for m in values if (a := _match(m[group], choices))}
+    if len(answers) > 1:
+        return Unscored("ambiguous", f"{sorted(answers)} in {body[-80:]!r}")
+    return next(iter(answers.items()), None)
+
+
+def _stated(body: str, choices: Sequence[str]) -> tuple[str, int] | Unscored | None:
+    """The one rating that a text states in passing; where it names a final one, that."""
+    if REFUSAL.search(body):
+        return None
+    # The scale itself is no rating; as many blanks keep the places.
+    scale = rf"\b{re.escape(choices[0])}\s*(?:-|–|to)\s*{re.escape(choices[-1])}\b"
+    body = re.sub(scale, lambda words: " " * len(words[0]), body)
+    ratings = [m for m in STATED.finditer(body) if not HEDGED.search(m["between"])]
+    if any(GOES_ON.match(m["after"]) for m in ratings):
+        return Unscored("ambiguous", f"{body[-80:]!r}")
+    final = [m for m in ratings if m["final"]]
+    found = final or [*ratings, *OUT_OF.finditer(body)]
+    answers = {a: m.start("number") for m in found if (a := _match(m["number"], choices))}
     if len(answers) > 1:
         return Unscored("ambiguous", f"{sorted(answers)} in {body[-80:]!r}")
     return next(iter(answers.items()), None)
@@ -226,7 +268,7 @@ def _match(value: str, choices: Sequence[str]) -> str | None:
         numbers = NUMBER.fullmatch(text) and NUMBER.fullmatch(choice)
         if numbers and float(text) == float(choice):
             return choice
-    return _whole_part(text, choices)
+    return None
 
 
 def _numerator(text: str, choices: Sequence[str]) -> str:
@@ -235,20 +277,20 @@ def _numerator(text: str, choices: Sequence[str]) -> str:
     return parts[1] if parts and parts[2] == choices[-1] else text
 
 
-def _whole_part(text: str, choices: Sequence[str]) -> str | None:
-    """Of a number between the lowest and the highest of whole numbers, the whole part."""
-    if not NUMBER.fullmatch(text) or not all(choice.isdigit() for choice in choices):
-        return None
-    within = float(choices[0]) <= float(text) <= float(choices[-1])
-    return str(int(float(text))) if within else None
+def _is_between(number: str, choices: Sequence[str]) -> bool:
+    """Whether a number lies between the lowest and the highest of whole numbers."""
+    whole = all(choice.isdigit() for choice in choices)
+    return whole and float(choices[0]) < float(number) < float(choices[-1])
 
 
-def _reason(value: str, content: str, finish_reason: str) -> Unscored:
+def _reason(value: str, content: str, finish_reason: str, choices: Sequence[str]) -> Unscored:
     shown = f"{content[:80]!r}"
     if REFUSAL.search(content):
         return Unscored("refusal", shown)
     if FRACTION.fullmatch(value):
         return Unscored("fraction", f"{shown}: on which scale?")
+    if NUMBER.fullmatch(value) and _is_between(value, choices):
+        return Unscored("between_steps", f"{shown} is between two allowed answers")
     if NUMBER.fullmatch(value):
         return Unscored("out_of_range", f"{shown} is not among the allowed answers")
     if NOT_A_NUMBER.match(value):

@@ -44,7 +44,7 @@ def check_judged(found: Outcome, settings: JudgeSettings) -> None:
         )
 
 
-@stage(version=2, gate=check_judged)
+@stage(version=3, gate=check_judged)
 def judge(
     answers: Artifact,
     instruct: Artifact,

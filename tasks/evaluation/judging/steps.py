@@ -6,7 +6,6 @@ judge makes another. `headrace show` prints it, deleting it makes new ones.
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,9 +19,9 @@ from cluster.stage import specify, stage
 from cluster.store import Draft, Store
 from tasks.evaluation.judging.criteria import Criterion
 from tasks.evaluation.judging.questions import NO_REPLY, Judge, Unscored
+from tasks.evaluation.judging.written import items_in
 
 FILE = "steps.json"
-NUMBERED = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+(.+)$", re.MULTILINE)
 PROMPT = """\
 You will be given answers to rate by one criterion on a scale from {low} to {high}.
 
@@ -57,7 +56,7 @@ class StepsSettings(Settings):
     scale: tuple[int, int] = Field(description="lowest and highest rating")
 
 
-@stage(version=2, name="steps")
+@stage(version=3, name="steps")
 def write_steps(settings: StepsSettings, draft: Draft) -> None:
     """Have the judge write the steps of one criterion; `steps.json` is a list of them, an empty one
     where it writes none that can be used. Raises BadInput when no reply comes.
@@ -108,7 +107,7 @@ def _ask(judge: Judge, settings: StepsSettings) -> str | Unscored:
 
 
 def _steps_in(text: str | Unscored) -> list[str]:
-    written = NUMBERED.findall(text) if isinstance(text, str) else []
+    written = items_in(text) if isinstance(text, str) else []
     return written if len(written) > 1 else []
 
 

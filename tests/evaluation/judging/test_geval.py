@@ -79,9 +79,9 @@ def test_stored_replies_are_rated_without_a_judge() -> None:
         Row("c", "?", "x"),
     ]
     first, second, third = read_stored(CORRECTNESS, Form((1, 3)), rows)
-    assert (first.score, first.mode, first.mass) == (7 / 3, "samples", 0.75)
-    assert first.ratings == (2.0, 3.0, 2.0)
-    assert first.distribution == {"1": 0.0, "2": 2 / 3, "3": 1 / 3}
+    assert (first.score, first.mode, first.mass) == (2.5, "samples", 0.5)
+    assert first.ratings == (2.0, 3.0)
+    assert first.distribution == {"1": 0.0, "2": 0.5, "3": 0.5}
     assert (second.score, second.reason, third.reason) == (None, "unparsable", "no_replies")
     published = read_stored(CORRECTNESS, Form((1, 3)), rows, "published")
     assert [score.score for score in published] == [7 / 4, 0.0, None]

