@@ -4,6 +4,7 @@ LABELS = {
     "accuracy": "accuracy",
     "accuracy_majority": "accuracy of the majority class",
     "bits_per_byte": "bits per byte",
+    "bits_per_predicted_byte": "bits per byte of the text predicted",
     "bits_per_byte_witten_bell": "bits per byte, Witten-Bell model",
     "bytes_per_token": "bytes per token",
     "eod": "end-of-document id",

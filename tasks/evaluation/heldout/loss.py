@@ -94,10 +94,20 @@ class Unigram:
 
 @dataclass(frozen=True)
 class HeldoutScore:
-    """What was scored, by kind of target, the objective's own first; the text of its tokens."""
+    """What was scored, by kind of target, the objective's own first; the text of its tokens.
+
+    Where every token was predicted once, from those before it, the loss is the length of a code for
+    the text, whatever the tokenizer; where some were predicted from the others it is none.
+    """
 
     tallies: dict[str, Tally]
     text: bytes
+    is_code: bool = True
+
+    @property
+    def bits(self) -> str:
+        """What its bits per byte are called."""
+        return "bits_per_byte" if self.is_code else "bits_per_predicted_byte"
 
     @property
     def primary(self) -> Tally:
@@ -120,7 +130,7 @@ class HeldoutScore:
         if TOKENS in tuple(self.tallies)[:1]:
             bits = self.tokens / (math.log(2) * max(1, len(self.text)))
             low, high = found["heldout_loss"]
-            found["bits_per_byte"] = (low * bits, high * bits)
+            found[self.bits] = (low * bits, high * bits)
         return found
 
     def metrics(self, seen: dict[str, Unigram]) -> dict[str, float]:
@@ -132,7 +142,7 @@ class HeldoutScore:
         if first == TOKENS:
             # A little above 700 exp overflows; a training that diverged still has its figures.
             found["perplexity"] = math.exp(min(found["heldout_loss"], 700.0))
-            found["bits_per_byte"] = self.nats / (math.log(2) * max(1, len(self.text)))
+            found[self.bits] = self.nats / (math.log(2) * max(1, len(self.text)))
         return found
 
 
@@ -195,7 +205,8 @@ def score_heldout(
         if done == max_tokens:
             break
     tokens = tallies[TOKENS].targets if TOKENS in tallies else []
-    return HeldoutScore(tallies, subject.encoder.decode_bytes(tokens))
+    is_code = subject.settings.objective == "causal"
+    return HeldoutScore(tallies, subject.encoder.decode_bytes(tokens), is_code)
 
 
 def _heldout(subject: Subject) -> Iterator[Batch]:

@@ -11,7 +11,7 @@ from tasks.training.facts import Ending
 log = logging.getLogger("headrace.evaluate")
 
 
-@stage(version=3)
+@stage(version=4)
 def evaluate(
     model: Artifact,
     shards: Artifact,
@@ -23,15 +23,15 @@ def evaluate(
 
     Metrics: `heldout_loss` (nats a target), `heldout_accuracy`, and on the same targets
     `unigram_loss` and `unigram_accuracy` of their frequencies in training.
-    Where targets are tokens: `perplexity`, and `bits_per_byte` = nats of all predicted tokens, ends
-    of documents included, / (ln 2 x their UTF-8 bytes). A causal model predicts every token once;
-    then `bits_per_byte_witten_bell` is, on the same bytes, that of a byte model of the text this
-    model has seen. Other objectives predict some tokens given what they show of the text, so that
-    their bits per byte compare models of the same objective only.
+    Where targets are tokens, `perplexity`. A causal model predicts every token once: its
+    `bits_per_byte` = nats of all tokens, ends of documents included, / (ln 2 x their UTF-8 bytes),
+    and `bits_per_byte_witten_bell` is, on the same bytes, that of a byte model of the text this
+    model has seen. Other objectives predict some tokens given what they show of the text, which is
+    no code for it: `bits_per_predicted_byte` compares models of the same objective only.
     Objectives with two kinds of targets have the others' figures too: `pairs_loss`,
     `pairs_accuracy`, `pairs_unigram_loss`, `pairs_unigram_accuracy` (next_sentence,
     sentence_order), `tokens_...` (of the generator of replaced_token_detection).
-    Facts: 95 % `intervals` of `heldout_loss` and `bits_per_byte`, over batches of text.
+    Facts: 95 % `intervals` of `heldout_loss` and of the bits, over batches of text.
     """
     from tasks.evaluation.heldout import loss as heldout
 

@@ -79,9 +79,11 @@ def _row(run: Row, score: Artifact) -> Row:
 
 
 def _metric(rows: Sequence[Row]) -> str:
-    """Bits per byte compare models with other tokenizers too; some objectives have none."""
+    """Bits compare models with other tokenizers too; some objectives have none."""
     finished = [row for row in rows if "heldout_loss" in row]
-    return "bits_per_byte" if all("bits_per_byte" in row for row in finished) else "heldout_loss"
+    bits = ("bits_per_byte", "bits_per_predicted_byte")
+    everyones = (name for name in bits if all(name in row for row in finished))
+    return next(everyones, "heldout_loss")
 
 
 def _figures(rows: Sequence[Row], label: str, metric: str) -> dict[int, float]:
