@@ -172,13 +172,13 @@ def test_a_run_is_planned_once(
 ) -> None:
     from flows import pipeline
     from flows.commands.runs import carry_out
-    from flows.plan import planning
+    from flows.plan import at_hand
 
-    plans, honest = [], planning.plan
-    monkeypatch.setattr(planning, "plan", lambda *a: plans.append(honest(*a)) or plans[-1])
+    plans, honest = [], at_hand.plan
+    monkeypatch.setattr(at_hand, "plan", lambda *a: plans.append(honest(*a)) or plans[-1])
 
     def flow(recipe: Any, goal: str, rebuild: Any, **_: object) -> None:
-        assert planning.plan_of_run(goal, recipe, rebuild) is plans[0]
+        assert at_hand.plan_of_run(goal, recipe, rebuild) is plans[0]
         raise StageFailed("seen")
 
     monkeypatch.setattr(services, "up", lambda: None)
