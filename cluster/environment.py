@@ -66,7 +66,7 @@ def prepare() -> None:
     for name, value in (TELEMETRY_OFF | QUIET | BEHAVIOUR).items():
         default(name, value)
     default("HEADRACE_HOME", str(home()))
-    default("MLFLOW_TRACKING_URI", _database())
+    default("MLFLOW_TRACKING_URI", own_store())
     _adopt_prefect_profile()
     default("PREFECT_HOME", str(subfolder("prefect")))
     keep_bytecode()
@@ -104,10 +104,11 @@ def given(name: str) -> str | None:
 def given_store() -> str | None:
     """The user's own tracking store; a child process finds that of the home in its variables."""
     uri = given("MLFLOW_TRACKING_URI")
-    return None if uri == _database() else uri
+    return None if uri == own_store() else uri
 
 
-def _database() -> str:
+def own_store() -> str:
+    """The home's tracking store, a database."""
     return f"sqlite:///{subfolder('mlflow') / 'mlflow.db'}"
 
 

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 
+from cluster.environment import own_store
 from cluster.home import subfolder
 
 
@@ -18,8 +19,9 @@ def main(port: str | None = None) -> None:
     from cluster.mlflow_sender import Sender
 
     uri, artifacts = os.environ["MLFLOW_TRACKING_URI"], subfolder("mlflow") / "artifacts"
-    sender = Sender(subfolder("tracking"), uri, artifacts)
-    sender.store().client.search_experiments(
+    # What names no store is the home's, whatever store this process was started for.
+    sender = Sender(subfolder("tracking"), own_store(), artifacts)
+    sender.store(uri).client.search_experiments(
         max_results=1
     )  # creates the database, before anyone else
     sending = threading.Thread(target=sender.run, daemon=True)

@@ -16,6 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -86,7 +87,7 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
                 wait("prefect")
         else:
             _check_prefect()
-        _tell_of_mlflow()
+        _tell_of_mlflow(_given_mlflow())
         mlflow = _mlflow_of(given_store()) or _start("mlflow")
         if "worker" in _read() and alive("worker") is None:
             _start("worker")
@@ -181,9 +182,9 @@ def _check_prefect() -> None:
         ) from error
 
 
-def _tell_of_mlflow() -> None:
-    """Warn when the user's tracking server does not answer; no run has to wait for it."""
-    uri = _given_mlflow()
+@cache
+def _tell_of_mlflow(uri: str | None) -> None:
+    """Warn once when the user's tracking server does not answer; no run has to wait for it."""
     try:
         if uri:
             urllib.request.urlopen(uri, timeout=PROBE_SECONDS).close()  # noqa: S310

@@ -103,6 +103,7 @@ def test_what_the_user_names_is_used_and_not_started(
     caplog: pytest.LogCaptureFixture,
     status: int,
 ) -> None:
+    services._tell_of_mlflow.cache_clear()
     with answering(status) as address:
         _use(address, monkeypatch)
     told = [line for line in caplog.messages if "MLFLOW_TRACKING_URI" in line]

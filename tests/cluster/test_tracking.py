@@ -363,3 +363,18 @@ def test_a_new_journal_is_not_one_that_older_ones_made_room_for(
     stage_tracker(pretrain, "pretrain", "a-run", "0123")
     names = {path.name for path in (fresh_home / "tracking").glob("*.jsonl")}
     assert len(names) == 3 and last.name.replace(".3.", ".4.") in names
+
+
+def test_what_names_no_store_goes_to_that_of_the_home(
+    fresh_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the process that sends was started for a store of the user's."""
+    from cluster import mlflow_sender, mlflow_server
+
+    asked: list[str] = []
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/other.db")
+    monkeypatch.setattr(mlflow_server.os, "nice", lambda more: 0)
+    monkeypatch.setattr(mlflow_sender.Sender, "run", lambda self: asked.append(self.uri))
+    mlflow_server.main()
+    assert asked == [f"sqlite:///{fresh_home}/mlflow/mlflow.db"]
+    assert (tmp_path / "other.db").exists()
