@@ -39,7 +39,7 @@ OUT_OF = re.compile(
     r"(?=\W*(?:$|\n)|[.,;:!?)*\"]|\s+(?:points?|stars?|because|since|for|as)\b)",
     re.IGNORECASE,
 )
-HEDGED = re.compile(r"\b(?:not|neither|than|above|below|least|most|between|if|would|n't)\b|n't")
+HEDGED = re.compile(r"\b(?:not|neither|than|above|below|least|most|between|if|would)\b|n't")
 GOES_ON = re.compile(r"\s*(?:or|to|and|-|–)\s*\d")
 REMARK = re.compile(r"(\d+)(?:\.(?!\d)|\)|:|,| [-–(]).+")
 FRACTION = re.compile(r"(-?\d+(?:\.\d+)?)\s*(?:/|out of)\s*(\d+)")
