@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from cluster.errors import BadInput, StageFailed
-from flows.commands.options import AsJson, Concurrency, Encoder, Home, Layer, ScoredRows
+from flows.commands.options import AsJson, Columns, Concurrency, Encoder, Home, Layer, ScoredRows
 from flows.views.output import Output, output
 
 
@@ -113,8 +113,15 @@ def _show_judged(out: Output, result: dict[str, Any], file: Path) -> None:
 
 
 def agree(
-    file: Annotated[Path, typer.Argument(help="JSON lines with both numbers")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="JSON lines or CSV (comma, semicolon, tab) with two numbers, score (see --score)"
+            " and the human rating (--human); a row without one (null, empty) is unscored"
+        ),
+    ],
     human: Annotated[str, typer.Option(help="the field of the human rating")],
+    columns: Columns = None,
     field: Annotated[str, typer.Option("--score", help="the field of the score")] = "score",
     group: Annotated[str | None, typer.Option(help="correlate within groups of this field")] = None,
     calibration: Annotated[
@@ -133,11 +140,14 @@ def agree(
     as_json: AsJson = False,
 ) -> None:
     """How scores agree with people: Pearson, Spearman and Kendall, with their intervals."""
+    from tasks.data.json_files import read_columns
     from tasks.evaluation.statistics.agreement import agree_file
 
     with output(as_json) as out:
         names = tuple(filter(None, (raters or "").split(",")))
-        result = agree_file(file, human, field, group, calibration, text, own, names)
+        known = [*filter(None, (field, human, group, text, own)), *names]
+        renamed = read_columns(columns, known)
+        result = agree_file(file, human, field, group, calibration, text, own, names, renamed)
         out.result(result)
         _rows(out, result)
 

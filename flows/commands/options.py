@@ -61,6 +61,13 @@ Encoder = Annotated[
     Path | None, typer.Option(help="model folder, for what compares meanings: bertscore, nli")
 ]
 Layer = Annotated[int | None, typer.Option(min=1, help="of the encoder; default last")]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="OURS=THEIRS,...",
+        help="fields that have other names in the file: prediction=output,reference=gold",
+    ),
+]
 ScoredRows = Annotated[
     Path | None, typer.Option(help="write the rows with their scores, for `headrace agree`")
 ]

@@ -8,6 +8,7 @@ import typer
 from cluster.errors import BadInput, StageFailed
 from flows.commands.options import (
     AsJson,
+    Columns,
     Concurrency,
     Contamination,
     Encoder,
@@ -28,8 +29,13 @@ METRICS = (
 
 def score(
     file: Annotated[
-        Path, typer.Argument(help='JSON lines {"prediction", "references": [..]} or "reference"')
+        Path,
+        typer.Argument(
+            help="JSON lines or CSV (comma, semicolon, tab) with prediction, and references (a list"
+            " of texts) or reference; optional id, and the field of --group"
+        ),
     ],
+    columns: Columns = None,
     metrics: Annotated[str, typer.Option(help=METRICS)] = "bleu,rouge1,rougeL",
     stem: Annotated[bool, typer.Option("--stem", help="compare word stems in ROUGE")] = False,
     formula: Annotated[
@@ -70,16 +76,17 @@ def score(
 ) -> None:
     """Scores of predictions against references, with signatures."""
     from tasks.evaluation.overlap.scores import Manner
-    from tasks.evaluation.predictions import score_file
+    from tasks.evaluation.predictions import prediction_columns, score_file
 
     with output(as_json) as out:
-        names = [name.strip() for name in metrics.split(",")]
+        wanted = [name.strip() for name in metrics.split(",")]
+        names = prediction_columns(columns)
         manner = Manner(
             stem=stem, formula=formula, script=script, synonyms=synonyms, encoder=encoder,
             layer=layer, baseline=baseline, idf=idf, learned=learned, tokenize=tokenize,
             smooth=smooth, smooth_value=smooth_value, chrf_eps=chrf_eps,
         )  # fmt: skip
-        result = score_file(file, names, manner, contamination, against, group, to)
+        result = score_file(file, wanted, manner, contamination, against, group, to, names)
         out.result(result)
         _show_scores(out, result)
 
@@ -109,19 +116,21 @@ def learn(
     pairs: Annotated[
         Path,
         typer.Argument(
-            help='JSON lines {"ref", "better", "worse"}; `document`, else `src`, names what is held'
-            " out together"
+            help="JSON lines or CSV with ref, better and worse (texts); document, else src, else"
+            " ref, names what is held out together"
         ),
     ],
+    columns: Columns = None,
     to: Annotated[Path | None, typer.Option(help="write the metric to this file")] = None,
     seed: Annotated[int, typer.Option(min=0, help="of folds and damage")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Fit a metric to human choices; says its tau on held-out documents, beside chrF's."""
-    from tasks.evaluation.learned import learn_file
+    from tasks.data.json_files import read_columns
+    from tasks.evaluation.learned import FIELDS, learn_file
 
     with output(as_json) as out:
-        result = learn_file(pairs, to, seed)
+        result = learn_file(pairs, to, seed, read_columns(columns, FIELDS))
         out.result(result)
         out.table(("key", "value"), result.items())
 

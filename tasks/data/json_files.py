@@ -1,25 +1,81 @@
-"""Files of one JSON object a line, as tuning and scoring read and write them."""
+"""Files of rows, as tuning and scoring read and write them: one JSON object a line, or CSV.
 
+A file by the name of `.csv` or `.tsv` (or such a one compressed) has a header; what parts its
+columns is a comma, a semicolon or a tab. Its cells are texts.
+"""
+
+import csv
 import gzip
+import io
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cluster.errors import BadInput
 from cluster.files import write_atomically
-from tasks.data.reading.formats import compression
+from cluster.settings import nearest
+from tasks.data.reading.formats import compression, data_suffix
 
 GZIP = b"\x1f\x8b"
+TABLES = (".csv", ".tsv")
+Rows = list[tuple[int, dict[str, Any]]]
+Columns = Mapping[str, Sequence[str]]
+"""By the name of one of our fields, the file's names of it."""
+AS_THEY_ARE: Columns = MappingProxyType({})
 
 
-def read_json_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    """The objects of a file, plain or compressed, with the numbers of their lines; blank lines are
-    none. Raises BadInput naming file and line.
+def read_json_lines(path: Path, columns: Columns = AS_THEY_ARE) -> Rows:
+    """The rows of a file, plain or compressed, with the numbers of their lines (of several, the
+    last); blank lines are none. A field that `columns` names another way has our name, too.
+
+    Raises BadInput naming file and line, or a column that no row has, with the nearest.
     """
+    text = _text(path)
+    found = _table(path, text) if data_suffix(path.name) in TABLES else _objects(path, text)
+    if not columns or not found:
+        return found
+    names = {name for _, row in found for name in row}
+    for ours, wanted in columns.items():
+        if missing := [name for name in wanted if name not in names]:
+            raise BadInput(
+                f"--columns {ours}={missing[0]}: {path} has no '{missing[0]}'; "
+                f"{nearest(missing[0], names)}"
+            )
+    return [(number, _renamed(row, columns)) for number, row in found]
+
+
+def read_columns(text: str | None, known: Collection[str], lists: Collection[str] = ()) -> Columns:
+    """What `--columns OURS=THEIRS,...` says; a name among `lists` may come several times, and is
+    then the list of these. A name that has a comma stands with its pair in double quotes.
+
+    Raises BadInput for what is no pair and for a name of ours that is not `known`.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for pair in next(csv.reader([text]), []) if text else ():
+        ours, _, theirs = (part.strip() for part in pair.partition("="))
+        if not ours or not theirs:
+            raise BadInput(
+                f"--columns {pair}: write OURS=THEIRS with commas; ours are {', '.join(known)}"
+            )
+        if ours not in known:
+            raise BadInput(f"--columns {pair}: no '{ours}' is read here; {nearest(ours, known)}")
+        if ours in found and ours not in lists:
+            raise BadInput(f"--columns {pair}: '{ours}' is '{found[ours][0]}' already")
+        found[ours] = (*found.get(ours, ()), theirs)
+    return found
+
+
+def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write one object a line, in ASCII: half a surrogate pair, which JSON can hold, stays one."""
+    write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _objects(path: Path, text: str) -> Rows:
     found = []
-    for number, line in enumerate(_text(path).split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
                 row = json.loads(line)
@@ -31,9 +87,48 @@ def read_json_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
     return found
 
 
-def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one object a line, in ASCII: half a surrogate pair, which JSON can hold, stays one."""
-    write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
+def _table(path: Path, text: str) -> Rows:
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    # Quotes that do not match would join rows without a word: strict.
+    cells = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text), strict=True)
+    found = []
+    try:
+        header = [name.strip() for name in next(cells, [])]
+        names = [name for name in header if name]  # a spreadsheet may leave empty ones at the end
+        if len(set(names)) < len(names):
+            raise BadInput(f"{path}: a column is named twice: {', '.join(names)}")
+        for row in cells:
+            if row and len(row) != len(header):
+                raise BadInput(
+                    f"{path}, line {cells.line_num} has {len(row)} cells below {len(header)} "
+                    "columns; a cell that holds the separator stands in double quotes"
+                )
+            if row:
+                named = zip(header, row, strict=True)
+                found.append((cells.line_num, {name: cell for name, cell in named if name}))
+    except csv.Error as error:
+        raise BadInput(
+            f"{path}, line {cells.line_num}: {error}; a cell with quotes stands in quotes, its own "
+            'doubled: "a ""word"" of it"'
+        ) from error
+    return found
+
+
+def _separator(text: str) -> str:
+    """What makes most columns of the header. The rest is not asked: commas are common in texts."""
+    header = (text.splitlines() or [""])[0]
+    return max(",;\t", key=lambda mark: len(next(csv.reader([header], delimiter=mark), [])))
+
+
+def _renamed(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
+    """A field of ours is what was named, even where that is absent from this row."""
+    found = {name: value for name, value in row.items() if name not in columns}
+    for ours, names in columns.items():
+        if len(names) > 1:
+            found[ours] = [row[name] for name in names if row.get(name) not in (None, "")]
+        elif names[0] in row:
+            found[ours] = row[names[0]]
+    return found
 
 
 def _text(path: Path) -> str:

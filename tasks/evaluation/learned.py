@@ -24,12 +24,13 @@ from scipy.special import expit
 
 from cluster.errors import BadInput
 from cluster.files import write_atomically
-from tasks.data.json_files import read_json_lines
+from tasks.data.json_files import AS_THEY_ARE, Columns, read_json_lines
 from tasks.evaluation.overlap.meteor import meteor
 from tasks.evaluation.overlap.rouge import rouge
 from tasks.evaluation.statistics.intervals import interval, resamples
 
 ROUGES = ("rouge1", "rouge2", "rouge3", "rougeL", "rougeSU4")
+FIELDS = ("ref", "better", "worse", "document", "src")
 NAMES = (
     "chrf",
     "chrf++",
@@ -94,14 +95,16 @@ def features(predictions: Sequence[str], references: Sequence[Sequence[str]]) ->
     return np.column_stack([chrfs, meteor(predictions, references), parts])
 
 
-def learn_file(path: Path, to: Path | None = None, seed: int = 0) -> dict[str, Any]:
-    """Fit to a JSON-lines file of `{"ref", "better", "worse"}` and say what it is worth.
+def learn_file(
+    path: Path, to: Path | None = None, seed: int = 0, columns: Columns = AS_THEY_ARE
+) -> dict[str, Any]:
+    """Fit to a file of rows `{"ref", "better", "worse"}` and say what it is worth.
 
     `tau`, Kendall-like (better above worse, ties against it) over documents held out in five folds,
     with its 95 % `interval` over documents; `chrf` the same of chrF, `gain` the difference with its
     `gain_interval`. Documents are those of `document`, else of `src`, else of `ref`.
     """
-    pairs = read_pairs(path)
+    pairs = read_pairs(path, columns)
     texts = list(dict.fromkeys((text, p.reference) for p in pairs for text in (p.better, p.worse)))
     place = {text: i for i, text in enumerate(texts)}
     rows = features([text for text, _ in texts], [[reference] for _, reference in texts])
@@ -125,10 +128,10 @@ def learn_file(path: Path, to: Path | None = None, seed: int = 0) -> dict[str, A
     return result
 
 
-def read_pairs(path: Path) -> list[Pair]:
+def read_pairs(path: Path, columns: Columns = AS_THEY_ARE) -> list[Pair]:
     """The pairs of a file. Raises BadInput naming the line."""
     found = []
-    for number, row in read_json_lines(path):
+    for number, row in read_json_lines(path, columns):
         texts = [row.get(name) for name in ("ref", "better", "worse")]
         if not all(isinstance(text, str) for text in texts):
             raise BadInput(f"{path}, line {number}: expected texts in ref, better and worse")

@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 
 from cluster.errors import BadInput
-from tasks.data.json_files import read_json_lines, write_json_lines
+from tasks.data.json_files import (
+    AS_THEY_ARE,
+    Columns,
+    read_columns,
+    read_json_lines,
+    write_json_lines,
+)
 from tasks.evaluation.overlap.scores import (
     PLAIN,
     Column,
@@ -24,6 +30,7 @@ from tasks.evaluation.overlap.scores import (
 from tasks.evaluation.statistics.significance import paired_tests
 
 Rows = list[dict[str, Any]]
+TEXTS = ("prediction", "reference", "references", "id")
 
 
 def score_file(
@@ -34,19 +41,21 @@ def score_file(
     against: Path | None = None,
     group: str | None = None,
     to: Path | None = None,
+    names: Columns = AS_THEY_ARE,
 ) -> dict[str, Any]:
-    """`score` for a JSON-lines file. Rows keep their `id`.
+    """`score` for a file of rows. They keep their `id`.
 
     With `contamination`, what stage `decontaminate` found (its artifact's folder, or
     `items.jsonl`), `clean` and `dirty` are the scores of the rows whose id is of an item that is
     not, or is, in the training text. With `against`, another system's predictions for the same
     references, `difference` is a paired bootstrap test per metric. `group`, a field of the rows
     (their document, say): intervals resample whole groups. `to` is written with the rows as they
-    were read and one number per metric beside their fields, for `headrace agree`.
+    were read and one number per metric beside their fields, for `headrace agree`. `names` are those
+    of `prediction_columns`.
     Raises BadInput naming file and line.
     """
     check_metrics(metrics, manner)
-    rows = read_predictions(path)
+    rows = read_predictions(path, names)
     groups = None if group is None else _groups(path, rows, group)
     predictions, references = [r["prediction"] for r in rows], [r["references"] for r in rows]
     found = columns(predictions, references, metrics, manner)
@@ -62,16 +71,23 @@ def score_file(
             part = [i for i, row in enumerate(rows) if (str(row.get("id")) in dirty) is wanted]
             result[name] = {"rows": len(part), "corpus": _corpus(found, part)}
     if against:
-        others = _others(path, rows, against)
+        others = _others(path, rows, against, names)
         result["difference"] = paired_tests(
             (predictions, others), references, metrics, manner, groups
         )
     return result
 
 
-def read_predictions(path: Path) -> Rows:
+def prediction_columns(text: str | None) -> Columns:
+    """What `--columns` says of rows of predictions; `reference` and `references` are one field."""
+    found = dict(read_columns(text, TEXTS, TEXTS[1:3]))
+    references = (*found.pop("reference", ()), *found.pop("references", ()))
+    return found | ({"references": references} if references else {})
+
+
+def read_predictions(path: Path, names: Columns = AS_THEY_ARE) -> Rows:
     """The rows of a file, each with a list of `references`; BadInput names file and line."""
-    lines = read_json_lines(path)
+    lines = read_json_lines(path, names)
     if not lines:
         raise BadInput(f'{path} has no rows; expected lines of {{"prediction", "references"}}')
     return [_read(f"{path}, line {number}", row) for number, row in lines]
@@ -112,9 +128,9 @@ def _write(to: Path, rows: Rows, scored: Rows) -> None:
     write_json_lines(to, (row | {m: figure(value) for m, value in of.items()} for row, of in pairs))
 
 
-def _others(path: Path, rows: Rows, against: Path) -> list[str]:
+def _others(path: Path, rows: Rows, against: Path, names: Columns) -> list[str]:
     """Another system's predictions for the same references."""
-    others = read_predictions(against)
+    others = read_predictions(against, names)
     if [row["references"] for row in rows] != [row["references"] for row in others]:
         raise BadInput(
             f"{against} does not have the references of {path}, row by row; a paired test compares "

@@ -5,6 +5,7 @@ headrace agree SCORES.jsonl --human FIELD --json
 
 import math
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from cluster.errors import BadInput
-from tasks.data.json_files import read_json_lines
+from cluster.settings import nearest
+from tasks.data.json_files import AS_THEY_ARE, Columns, read_json_lines
 from tasks.evaluation.statistics import audits
 from tasks.evaluation.statistics.calibration import How, calibrate
 from tasks.evaluation.statistics.intervals import (
@@ -25,6 +27,7 @@ from tasks.evaluation.statistics.intervals import (
 from tasks.evaluation.statistics.reliability import Level, krippendorff
 
 RESAMPLES = 500
+FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
 
 
 def agree_file(
@@ -36,58 +39,91 @@ def agree_file(
     text: str | None = None,
     own: str | None = None,
     raters: Sequence[str] = (),
+    columns: Columns = AS_THEY_ARE,
 ) -> dict[str, Any]:
-    """`agree` for a JSON-lines file; rows without a score (null: unscored) are counted, not used.
+    """`agree` for a file of rows; rows without a score (null, or an empty cell: unscored) are
+    counted, not used.
 
     `calibration` fits the scores to the ratings; `text`, a field with the answer, audits the score
     for its length; `own`, a field that is true for answers of the judge's family, for preferring
     them; `raters`, fields with the numbers of several judges, or one with a list of a judge's
-    repeats, give Krippendorff's alpha between them, by interval and by rank.
+    repeats, give Krippendorff's alpha between them, by interval and by rank. `columns` name fields
+    another way, as `read_json_lines` has it.
     Raises BadInput naming the line, or when fewer than three rows have both numbers.
     """
-    pairs, groups, used, unscored = [], [], [], 0
-    for number, row in read_json_lines(path):
-        scored, judged = _number(path, number, row, score), _number(path, number, row, human)
-        if scored is None or judged is None:
-            unscored += 1
-            continue
-        if group is not None and not isinstance(row.get(group), str | int):
-            raise BadInput(f"{path}, line {number} has no '{group}' to group by")
-        pairs.append((scored, judged))
-        groups.append(row.get(group) if group else None)
-        used.append(row)
-    if len(pairs) < 3:
+    rows = [_Row(f"{path}, line {n}", fields) for n, fields in read_json_lines(path, columns)]
+    pairs = [(row.number(score), row.number(human)) for row in rows]
+    known = [(row, s, h) for row, (s, h) in zip(rows, pairs, strict=True) if None not in (s, h)]
+    if len(known) < 3:
         raise BadInput(
-            f"{path} has {len(pairs)} rows with numbers in '{score}' and '{human}'; "
+            f"{path} has {len(known)} rows with numbers in '{score}' and '{human}'; "
             "three are needed"
         )
-    scores, humans = zip(*pairs, strict=True)
-    result = agree(scores, humans, groups if group else None)
-    result["unscored"] = unscored
+    used, scores, humans = zip(*known, strict=True)
+    result = agree(scores, humans, [row.name(group) for row in used] if group else None)
+    result["unscored"] = len(rows) - len(used)
     if calibration:
         result["calibration"] = calibrate(scores, humans, calibration)
     if text:
-        lengths = [float(len(str(row.get(text, "")))) for row in used]
+        lengths = [float(len(str(row.value(text)))) for row in used]
         result["length"] = audits.length_audit(scores, lengths, humans)
     if own:
-        family = [bool(row.get(own)) for row in used]
+        family = [row.flag(own) for row in used]
         result["family"] = audits.family_audit(scores, family, humans)
-    if raters:
-        result["alpha"] = _alphas(path, raters)
+    if raters:  # over all rows, those without a human rating too
+        ratings = [row.ratings(raters) for row in rows]
+        levels: tuple[Level, ...] = ("interval", "ordinal")
+        result["alpha"] = {level: krippendorff(ratings, level) for level in levels}
     return result
 
 
-def _alphas(path: Path, raters: Sequence[str]) -> dict[str, Any]:
-    """Alpha over all rows of the file, those without a human rating too."""
-    ratings = []
-    for number, row in read_json_lines(path):
-        if len(raters) == 1 and isinstance(row.get(raters[0]), list | None):
-            listed = dict(enumerate(row.get(raters[0]) or []))
-            ratings.append([_number(path, number, listed, i) for i in listed])
-        else:
-            ratings.append([_number(path, number, row, field) for field in raters])
-    levels: tuple[Level, ...] = ("interval", "ordinal")
-    return {level: krippendorff(ratings, level) for level in levels}
+@dataclass(frozen=True)
+class _Row:
+    """A row and its place. Its fields may be a CSV's texts; each raises BadInput for what it is
+    not, and for a field that the row does not have.
+    """
+
+    place: str
+    fields: dict[str, Any]
+
+    def value(self, field: str) -> Any:
+        if field not in self.fields:
+            hint = nearest(field, self.fields)
+            raise BadInput(f"{self.place} has no field '{field}'; {hint}")
+        return self.fields[field]
+
+    def name(self, field: str) -> str:
+        if not isinstance(value := self.value(field), str | int):
+            raise BadInput(f"{self.place}: '{field}' is {value!r}, expected a name to group by")
+        return str(value)
+
+    def flag(self, field: str) -> bool:
+        value = self.value(field)
+        if isinstance(value, str) and value.lower() in FLAGS:
+            return FLAGS[value.lower()]
+        if value not in (True, False, None):
+            raise BadInput(f"{self.place}: '{field}' is {value!r}, expected true or false")
+        return bool(value)
+
+    def number(self, field: str) -> float | None:
+        return _number(self.place, field, self.value(field))
+
+    def ratings(self, fields: Sequence[str]) -> list[float | None]:
+        if len(fields) == 1 and isinstance(listed := self.value(fields[0]), list):
+            return [_number(self.place, fields[0], value) for value in listed]
+        return [self.number(field) for field in fields]
+
+
+def _number(place: str, field: str, value: Any) -> float | None:
+    if value is None or value == "":
+        return None
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise BadInput(f"{place}: '{field}' is {value!r}, expected a finite number")
+    return number
 
 
 def agree(
@@ -127,14 +163,3 @@ def _by_group(data: np.ndarray, groups: Sequence[Hashable]) -> dict[str, Any]:
         for name in CORRELATIONS
     }
     return {**means, "groups": len(varied), "skipped": len(grouped) - len(varied)}
-
-
-def _number(path: Path, number: int, row: dict[Any, Any], field: Hashable) -> float | None:
-    if field not in row:
-        raise BadInput(f"{path}, line {number} has no field '{field}'; it has {sorted(row)}")
-    value = row[field]
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise BadInput(f"{path}, line {number}: '{field}' is {value!r}, expected a finite number")
-    return float(value)
