@@ -53,8 +53,8 @@ BEHAVIOUR = {
 PASSED_PREFIXES = ("HEADRACE_", "PREFECT_", "MLFLOW_", "HF_")
 PASSED_NAMES = (*TELEMETRY_OFF, *QUIET, *BEHAVIOUR)
 # Ray writes what it is given for its workers to logs and command lines. Those of a local Ray
-# inherit the key; on a cluster it is set on the nodes, or is a Secret block.
-NEVER_PASSED = ("HEADRACE_JUDGE_API_KEY",)
+# inherit the keys; on a cluster they are set on the nodes, or are a Secret block.
+NEVER_PASSED = ("HEADRACE_JUDGE_API_KEY", "HEADRACE_MODEL_API_KEY")
 
 PROFILE = ("PREFECT_API_", "PREFECT_CLIENT_", "PREFECT_UI_")  # what says which server, and how
 

@@ -67,12 +67,21 @@ def judge(
     ] = 3,
     samples: Annotated[int, typer.Option(min=1, help="replies where p is unknown")] = 1,
     concurrency: Concurrency = 16,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="of a reply, thoughts included; default what a question needs"),
+    ] = None,
     deadline: Annotated[float, typer.Option(min=0.1, help="seconds for one request")] = 120.0,
     repeats: Annotated[int, typer.Option(min=0, help="more tries where no answer is read")] = 5,
     prices: Annotated[
         str | None, typer.Option(metavar="IN,OUT[,CACHED]", help="USD per million tokens")
     ] = None,
-    budget: Annotated[float | None, typer.Option(min=0, help="USD, kept; needs --prices")] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="USD for this file, metric and judge, over all runs; needs --prices"
+        ),
+    ] = None,
     to: ScoredRows = None,
     encoder: Encoder = None,
     layer: Layer = None,
@@ -95,7 +104,7 @@ def judge(
         if judge_url and judge_model:
             endpoint = Endpoint(
                 judge_url, judge_model, samples, concurrency=concurrency, deadline=deadline,
-                repeats=repeats, prices=_prices(prices), budget=budget,
+                repeats=repeats, prices=_prices(prices), budget=budget, max_tokens=max_tokens,
             )  # fmt: skip
         result = judge_file(file, work, endpoint, to, Store())
         _show_judged(out, result, file)
@@ -103,13 +112,13 @@ def judge(
 
 def _show_judged(out: Output, result: dict[str, Any], file: Path) -> None:
     """Show what was found. Raises StageFailed where no row was scored."""
+    from flows.views.judged import judged_lines, unscored
+
     out.result(result)
-    _rows(out, {k: v for k, v in result.items() if k not in ("rows", "warnings")})
-    for warning in result["warnings"]:
-        out.say(f"warning: {warning}")
+    for line in judged_lines(result):
+        out.say(line)
     if result["rows"] and not result["scored"]:
-        why = ", ".join(f"{reason} ({n})" for reason, n in result["unscored"].items())
-        raise StageFailed(f"no row of {file} was scored: {why}")
+        raise StageFailed(f"no row of {file} was scored: {unscored(result)}")
 
 
 def agree(

@@ -99,7 +99,7 @@ def endpoint() -> Iterator[Server]:
 class ScriptedJudge:
     """Answers each question as `answer` says."""
 
-    name, calls, shortened, cost = "scripted", 0, 0, 0.0
+    name, calls, shortened, cost, repeats = "scripted", 0, 0, 0.0, 3
 
     def __init__(
         self,

@@ -70,9 +70,11 @@ def _candidate(
         return StoredCandidate(Path(settings.answers), rows)
     if settings.url is None:
         return LocalCandidate(model.path if model else Path(str(settings.folder)))
-    from tasks.evaluation.judging.endpoint import Endpoint
+    from tasks.evaluation.judging.endpoint import MODEL_KEY, Endpoint
 
-    endpoint = Endpoint(settings.url, settings.model, concurrency=settings.concurrency)
+    endpoint = Endpoint(
+        settings.url, settings.model, concurrency=settings.concurrency, key=MODEL_KEY
+    )
     return RemoteCandidate(endpoint, draft.scratch / REPLIES)
 
 

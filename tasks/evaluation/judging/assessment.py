@@ -1,6 +1,6 @@
 """Scores with what they must be read beside: a constant answer's, random verdicts', canaries'."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import comb
@@ -131,6 +131,15 @@ def assess(
     if settings.qag:
         found.add_qag(judge, rows, settings.questions)
         progress(total, total, "criteria")
+    return found
+
+
+def words(scores: Iterable[Score]) -> dict[str, str]:
+    """By reason what the first unscored row's judge or endpoint said."""
+    found: dict[str, str] = {}
+    for score in scores:
+        if score.reason and score.detail:
+            found.setdefault(score.reason, score.detail)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Where an endpoint judge is, and which addresses one must not have."""
+"""Where an endpoint is, which key is meant for it, and which addresses a judge must not have."""
 
 import asyncio
 import ipaddress
@@ -10,7 +10,8 @@ from urllib.request import getproxies, proxy_bypass
 
 from cluster.errors import BadInput
 
-KEYS = ("HEADRACE_JUDGE_API_KEY", "OPENAI_API_KEY")
+JUDGE_KEY, MODEL_KEY = "HEADRACE_JUDGE_API_KEY", "HEADRACE_MODEL_API_KEY"
+OPENAI_KEY, OPENAI_URL = "OPENAI_API_KEY", "https://api.openai.com/v1"
 SECRET = "HEADRACE_JUDGE_SECRET"  # noqa: S105 (a variable's name)
 
 
@@ -20,8 +21,9 @@ class Endpoint:
 
     `samples`: replies per question where it gives no log-probabilities. `deadline`: seconds for one
     request, retries included; `patience`: most seconds to wait on a `Retry-After` before trying
-    again. `repeats`: how often a reply without an answer is asked for anew. `prices`: USD per
-    million tokens in and out and, if given, of cached tokens in. `budget`: USD.
+    again. `repeats`: how often a reply without an answer is asked for anew. `max_tokens`: of every
+    reply, thoughts included; by default what each question needs. `prices`: USD per million tokens
+    in and out and, if given, of cached tokens in. `budget`: USD. `key`: the variable with its key.
     """
 
     url: str
@@ -36,6 +38,8 @@ class Endpoint:
     max_bytes: int = 1 << 20
     prices: tuple[float, ...] | None = None
     budget: float | None = None
+    max_tokens: int | None = None
+    key: str = JUDGE_KEY
 
     @property
     def chat_url(self) -> str:
@@ -46,14 +50,20 @@ class Endpoint:
         return f"{base}{'' if urlsplit(base).path else '/v1'}/chat/completions"
 
 
-def api_key() -> str | None:
-    """The judge's key: from the environment, or the Prefect Secret block that
-    `HEADRACE_JUDGE_SECRET` names, on the Prefect server that runs use. Raises BadInput when that
-    block cannot be read.
+def api_key(endpoint: Endpoint) -> str | None:
+    """The key that was given for an endpoint, so that no other host is sent it: the variable named
+    for its role; OpenAI's for OpenAI's host, or the one `OPENAI_BASE_URL` names; for a judge the
+    Prefect Secret block that `HEADRACE_JUDGE_SECRET` names, on the Prefect server that runs use.
+    Raises BadInput when that block cannot be read.
     """
-    if found := next((os.environ[name] for name in KEYS if os.environ.get(name)), None):
+    openai = urlsplit(os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
+    names = (
+        endpoint.key,
+        *([OPENAI_KEY] if urlsplit(endpoint.url).netloc == openai.netloc else []),
+    )
+    if found := next((os.environ[name] for name in names if os.environ.get(name)), None):
         return found
-    block = os.environ.get(SECRET)
+    block = os.environ.get(SECRET) if endpoint.key == JUDGE_KEY else None
     if not block:
         return None
     if "PREFECT_API_URL" not in os.environ:
@@ -72,19 +82,20 @@ def api_key() -> str | None:
         raise BadInput(f"{SECRET}={block}: Prefect has no such Secret block ({error})") from error
 
 
-def check_url(url: str, with_key: bool) -> None:
+def check_url(endpoint: Endpoint, with_key: bool) -> None:
     """Raise BadInput for an address a judge must not have."""
+    url = endpoint.url
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadInput(f"judge URL '{url}': write http(s)://host[:port]/v1")
     if parts.username or parts.password:
-        raise BadInput(f"the judge URL holds credentials; put the key in {KEYS[0]} instead")
+        raise BadInput(f"the judge URL holds credentials; put the key in {endpoint.key} instead")
     if _address(parts.hostname, "is_link_local"):
         raise BadInput(f"judge URL '{url}': link-local addresses serve cloud metadata, no judge")
     if with_key and parts.scheme == "http" and not is_loopback(url):
         raise BadInput(
             f"judge URL '{url}' would carry the API key unencrypted; use https, or unset "
-            f"{' and '.join(KEYS)}"
+            f"{endpoint.key} and {OPENAI_KEY}"
         )
 
 

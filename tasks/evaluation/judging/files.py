@@ -3,6 +3,8 @@
 headrace judge FILE.jsonl --metric geval --criteria correctness --judge-url URL --judge-model M
 """
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,19 +17,20 @@ from cluster.home import subfolder
 from cluster.settings import nearest
 from cluster.store import Store
 from tasks.data.json_files import read_json_lines, write_json_lines
-from tasks.evaluation.judging.assessment import Assessment, Scale
+from tasks.evaluation.judging.assessment import Assessment, Scale, words
 from tasks.evaluation.judging.client import EndpointJudge
 from tasks.evaluation.judging.criteria import Criterion, read_criterion
 from tasks.evaluation.judging.endpoint import Endpoint
 from tasks.evaluation.judging.geval import Form, Reading, read_stored
 from tasks.evaluation.judging.pairwise import comparison, pairwise
 from tasks.evaluation.judging.prometheus import Rubric, absolute, relative
-from tasks.evaluation.judging.qag import PARTS
+from tasks.evaluation.judging.qag import PARTS, qag
 from tasks.evaluation.judging.reply_store import ReplyStore
-from tasks.evaluation.judging.rows import Row, read_rows
+from tasks.evaluation.judging.rows import Row, Score, read_rows
 from tasks.evaluation.judging.selfcheck import LOCAL, Tools, selfcheck
 from tasks.evaluation.judging.selfcheck import VARIANTS as SELFCHECKS
 from tasks.evaluation.judging.steps import evaluation_steps
+from tasks.evaluation.judging.stored import StoredJudge
 
 PART_OF_METRIC = {"qag": "coverage", "summary": "min"}
 METRICS = ("geval", *PART_OF_METRIC, "selfcheck", "prometheus", "pairwise")
@@ -66,11 +69,19 @@ class Assignment:
         known = VARIANTS.get(self.metric, (self.variant,))
         if self.variant not in known and self.variant != "prompt":
             raise BadInput(f"unknown variant '{self.variant}'; {nearest(self.variant, known)}")
+        if self.reading == "published" and self.metric != "geval":
+            raise BadInput(f"--reading published is of geval's stored replies, not {self.metric}'s")
 
     def needs_judge(self, rows: Sequence[Row]) -> bool:
         """Whether a judge has to be asked."""
         local = self.metric == "selfcheck" and self.variant in LOCAL
-        return not local and not (self.metric == "geval" and any(row.replies for row in rows))
+        return not local and not any(row.replies for row in rows)
+
+    def of(self, path: Path, endpoint: Endpoint) -> str:
+        """What stays the same when it is gone on with: a budget is one for all invocations."""
+        same = [endpoint.chat_url, endpoint.model, str(path.resolve())]
+        text = json.dumps([*same, self.metric, self.criterion, self.variant])
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def judge_file(
@@ -84,26 +95,32 @@ def judge_file(
     the rows as they were read and their scores beside, for `headrace agree`. Steps that the judge
     writes are frozen in the store; without one it rates by the criterion's own.
 
-    Returns `scored`, `unscored` {reason: n}, `mean`, 95 % `interval` over documents, `bounds` (the
-    mean were all unscored rows worst or best), `baseline` (the constant answer's mean over the
-    first hundred rows), `random` (that of verdicts drawn evenly), `canaries`, `warnings`, `rows`,
-    `steps`, `order` of rating and reason, `calls` (requests sent), `reused` (replies kept from
-    before), `cost`. Raises BadInput for an unusable file or endpoint.
+    Returns the `metric`, its `scale`, `scored`, `unscored` {reason: n}, `mean`, 95 % `interval` over
+    documents, `bounds` (the mean were all unscored rows worst or best), `baseline` (the constant
+    answer's mean over the first hundred rows), `random` (that of verdicts drawn evenly),
+    `canaries`, `warnings`, `rows`,
+    `words` {reason: the first row's}, `steps`, `order` of rating and reason, `calls` (requests
+    sent), `reused` (replies kept from before), `cost`, `spent` (in USD, by all invocations). Raises
+    BadInput for an unusable file or endpoint.
     """
     rows = read_rows(path)
     judge = None
     if work.needs_judge(rows):
         if endpoint is None:
             raise BadInput(f"{work.metric} needs a judge: give --judge-url and --judge-model")
-        judge = EndpointJudge(endpoint, ReplyStore(subfolder("judge") / "replies.sqlite"))
+        replies = ReplyStore(subfolder("judge") / "replies.sqlite")
+        judge = EndpointJudge(endpoint, replies, work.of(path, endpoint))
     found = Assessment()
     if store is not None:
         found.steps_of = partial(evaluation_steps, store=store)
     name, scale = WORK[work.metric](found, judge, rows, work, endpoint)
     scores = found.of(name)
     result: dict[str, Any] = {
+        "metric": name,
+        "scale": scale,
         **found.summary(name, scale),
         "unscored": dict(Counter(s.reason for s in scores if s.reason)),
+        "words": words(scores),
         "baseline": found.baselines.get(name),
         "random": found.random.get(name),
         "canaries": found.canaries.get(name),
@@ -143,7 +160,12 @@ def _geval(
 def _qag(
     found: Assessment, judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any
 ) -> Outcome:
-    found.add_qag(judge, rows, work.questions)
+    if judge is None:
+        scored = [qag(StoredJudge(row), [row], work.questions)[0] for row in rows]
+        for part in PARTS:
+            found.take(rows, [of[part] for of in scored])
+    else:
+        found.add_qag(judge, rows, work.questions)
     return f"qag_{PART_OF_METRIC[work.metric]}", (0, 1)
 
 
@@ -151,21 +173,35 @@ def _selfcheck(
     found: Assessment, judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any
 ) -> Outcome:
     scale = None if work.variant == "ngram" else (0, 1)
-    tools = Tools.of(judge, work.variant, work.encoder, work.layer)
-    scorer = partial(selfcheck, tools, work.variant)
-    found.add(rows, scorer, scale, best="yes" if judge else None, low_is_good=True)
-    return f"selfcheck_{work.variant}", scale
+    name = f"selfcheck_{work.variant}"
+    if work.variant in LOCAL:
+        tools = Tools.of(work.variant, work.encoder, work.layer)
+        found.add(rows, partial(selfcheck, tools, work.variant), scale, best=None)
+    else:
+        _add(found, judge, rows, name, _supported, (0, 1), best="yes", low_is_good=True)
+    return name, scale
+
+
+def _supported(judge: Any, rows: Sequence[Row]) -> list[Score]:
+    return selfcheck(Tools(judge), "prompt", rows)
 
 
 def _prometheus(
     found: Assessment, judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any
 ) -> Outcome:
     rubric = Rubric.read(work.rubric) if work.rubric else Rubric.of(read_criterion(work.criterion))
+
+    def compare(judge: Any, rows: Sequence[Row]) -> list[Score]:
+        return relative(judge, rubric, rows)
+
+    def rate(judge: Any, rows: Sequence[Row]) -> list[Score]:
+        samples = endpoint.samples if endpoint else len(rows[0].replies)
+        return absolute(judge, rubric, rows, samples)
+
     if work.variant == "relative":
-        found.add(rows, partial(relative, judge, rubric), (0, 1), best="A")
+        _add(found, judge, rows, "prometheus_relative", compare, (0, 1), best="A")
         return "prometheus_relative", (0, 1)
-    scorer = partial(absolute, judge, rubric, samples=endpoint.samples)
-    found.add(rows, scorer, (1, 5), best="5")
+    _add(found, judge, rows, "prometheus_absolute", rate, (1, 5), best="5")
     return "prometheus_absolute", (1, 5)
 
 
@@ -173,8 +209,32 @@ def _pairwise(
     found: Assessment, judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any
 ) -> Outcome:
     chosen = read_criterion(work.criterion)
-    found.add(rows, partial(pairwise, judge, chosen), (0, 1), best="a")
-    return f"pairwise_{chosen.name}", (0, 1)
+    name = f"pairwise_{chosen.name}"
+
+    def compare(judge: Any, rows: Sequence[Row]) -> list[Score]:
+        return pairwise(judge, chosen, rows)
+
+    _add(found, judge, rows, name, compare, (0, 1), best="a")
+    return name, (0, 1)
+
+
+def _add(
+    found: Assessment,
+    judge: Any,
+    rows: Sequence[Row],
+    name: str,
+    score: Callable[[Any, Sequence[Row]], list[Score]],
+    scale: Scale,
+    best: str,
+    low_is_good: bool = False,
+) -> None:
+    """Score by the judge, or by the replies that the rows bring, which have no constant answer."""
+    if judge is None:
+        of_rows = (score(StoredJudge(row), [row]) for row in rows)
+        found.take(rows, [one for scores in of_rows for one in scores])
+        found.random[name] = sum(scale) / 2
+    else:
+        found.add(rows, partial(score, judge), scale, best, low_is_good)
 
 
 WORK: dict[str, Callable[[Assessment, Any, Sequence[Row], Assignment, Any], Outcome]] = {
@@ -189,8 +249,9 @@ WORK: dict[str, Callable[[Assessment, Any, Sequence[Row], Assignment, Any], Outc
 
 def _spent(judge: EndpointJudge | None) -> dict[str, Any]:
     if judge is None:
-        return {"calls": 0, "reused": 0, "cost": 0.0}
-    return {"calls": judge.calls, "reused": judge.reused, "cost": judge.cost}
+        return {"calls": 0, "reused": 0, "cost": 0.0, "spent": 0.0}
+    spent = {"cost": judge.cost, "spent": judge.spending.total}
+    return {"calls": judge.calls, "reused": judge.reused, **spent}
 
 
 def _shown_rows(found: Assessment, name: str) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ class LocalJudge:
     """A network and its encoder. Prompts are shortened to 160 tokens or the context."""
 
     writes = False
+    repeats = 0
     name = "in-process model"
 
     def __init__(

@@ -2,8 +2,8 @@
 
 `absolute` rates one answer from 1 to 5 by a rubric; `relative` says which of two answers is better,
 asked in both orders. The headings are those the model was trained on; a reference stands in the
-prompt where the row has one, and nowhere else. A reply that does not end in a result is asked for
-again, then unscored.
+prompt where the row has one, and nowhere else. A reply without one result is asked for again, then
+unscored.
 
 Source: Kim et al., Prometheus 2: an open source language model specialized in evaluating other
 language models, 2024, appendix.
@@ -18,11 +18,13 @@ from pathlib import Path
 from cluster.errors import BadInput
 from tasks.evaluation.judging.criteria import Criterion
 from tasks.evaluation.judging.questions import Judge, Question, Unscored
+from tasks.evaluation.judging.replies import Reply, read_choice
 from tasks.evaluation.judging.rows import Row, Score
 
 RESULT = re.compile(
     r"\[(?i:RESULT)\]\W*(?:(?i:score|answer|response)\W*)?([1-5]|[AB])(?:\s*/\s*5)?\W*\Z"
 )
+MARKED = re.compile(r"\[(?i:RESULT)\]\W*(?:(?i:score|answer|response)\W*)?([1-5]|[AB])\b(?!\.\d)")
 LEVELS = (
     "The answer fails the criterion throughout.",
     "The answer fails the criterion in most of what matters.",
@@ -30,7 +32,6 @@ LEVELS = (
     "The answer meets the criterion but for small lapses.",
     "The answer meets the criterion fully.",
 )
-REPEATS = 3
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Rubric:
 def absolute(judge: Judge, rubric: Rubric, rows: Sequence[Row], samples: int = 1) -> list[Score]:
     """Per row the mean of `samples` ratings, 1-5."""
     prompts = [_absolute_prompt(row, rubric) for row in rows]
-    ratings = [_results(judge, prompts, "12345", i * (REPEATS + 1)) for i in range(samples)]
+    ratings = [_results(judge, prompts, "12345", i * (judge.repeats + 1)) for i in range(samples)]
     return [
         _rating(row, [of_sample[i] for of_sample in ratings], samples) for i, row in enumerate(rows)
     ]
@@ -83,11 +84,17 @@ NO_OTHER = Unscored("no_other", "a comparison needs another answer in 'other'")
 
 
 def read_result(feedback: str, allowed: str) -> str | Unscored:
-    """The result at the very end of a feedback."""
-    found = RESULT.search(feedback.strip())
-    if found and found[1] in allowed:
+    """The result at the very end of a feedback, else the only one in it, else the one answer that
+    it gives in another form ("Overall score: 4").
+    """
+    feedback = feedback.rpartition("###Feedback:")[2]  # some repeat the prompt, and its scores
+    if (found := RESULT.search(feedback.strip())) and found[1] in allowed:
         return found[1]
-    return Unscored("unparsable", f"no result at the end: {feedback[-80:]!r}")
+    marked = {result for result in MARKED.findall(feedback) if result in allowed}
+    if len(marked) == 1:
+        return marked.pop()
+    read = read_choice(Reply(feedback), tuple(allowed.lower()))
+    return read if isinstance(read, Unscored) else read.upper()
 
 
 def _results(
@@ -95,7 +102,7 @@ def _results(
 ) -> list[str | Unscored]:
     """The result of each prompt; those without one are asked again, as further samples."""
     found: dict[int, str | Unscored] = {}
-    for again in range(REPEATS + 1):
+    for again in range(judge.repeats + 1):
         lacking = [i for i in range(len(prompts)) if not isinstance(found.get(i), str)]
         if not lacking:
             break

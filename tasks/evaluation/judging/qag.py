@@ -15,7 +15,7 @@ quality of a summary, 2021, for the idea; the closed form as in current judge li
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from tasks.evaluation.judging.questions import Distribution, Judge, Question, Unscored, Verdict
@@ -75,15 +75,21 @@ def _write(judge: Judge, texts: Sequence[str | None], count: int) -> list[Asked]
     able = [text for text in texts if text and text.strip()]
     if judge.writes:
         replies = judge.texts([_writing(text, count) for text in able])
-        written = [r if isinstance(r, Unscored) else questions_in(r)[:count] for r in replies]
+        written = [_questions(reply, count) for reply in replies]
     else:
         written = [pattern_questions(text, count) for text in able]
     by_text: Mapping[str | None, Asked] = dict(zip(able, written, strict=True))
-    none = Unscored("no_questions" if judge.writes else "nothing_to_ask")
     return [
-        by_text.get(text, []) or (Unscored("no_context") if text is None else none)
+        Unscored("no_context") if text is None else by_text.get(text) or Unscored("nothing_to_ask")
         for text in texts
     ]
+
+
+def _questions(reply: str | Unscored, count: int) -> Asked:
+    if isinstance(reply, Unscored):
+        return reply
+    found = questions_in(reply)[:count]
+    return found or Unscored("no_questions", f"no questions in {reply[:80]!r}")
 
 
 def _writing(text: str, count: int) -> str:
@@ -101,7 +107,7 @@ def _mark(judge: Judge, rows: Sequence[Row], part: str, exams: Sequence[Exam]) -
     ]
     exam_of = {row.id: exam for row, exam in zip(rows, exams, strict=True)}
     verdicts: dict[tuple[str, int], Verdict] = {}
-    for again in (False, True):
+    for again in (False, True)[: 1 + min(judge.repeats, 1)]:
         open_ids = [i for i in ids if not isinstance(verdicts.get(i), Distribution)]
         asked = [_question(exam_of[row], number, again) for row, number in open_ids]
         verdicts |= dict(zip(open_ids, judge.distributions(asked), strict=True))
@@ -150,9 +156,9 @@ def _score(row: Row, part: str, asked: Asked, verdicts: Sequence[Verdict]) -> Sc
 def _parts(row: Row, coverage: Score, alignment: Score) -> dict[str, Score]:
     parts = {"coverage": coverage, "alignment": alignment}
     for name in ("min", "mean"):
-        lost = next((s.reason for s in (coverage, alignment) if s.score is None), None)
         if coverage.score is None or alignment.score is None:
-            parts[name] = Score(row.id, "qag", name, reason=lost)
+            lost = coverage if coverage.score is None else alignment
+            parts[name] = replace(lost, criterion=name)
             continue
         both = (coverage.score, alignment.score)
         value = min(both) if name == "min" else sum(both) / 2

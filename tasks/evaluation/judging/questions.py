@@ -123,18 +123,25 @@ NO_REPLY = frozenset(
         "redirect",
         "key_refused",
         "budget",
+        "no_replies",
     }
 )
 """Reasons that say nothing of what a judge thinks: its reply never came."""
 
 
 class Judge(Protocol):
-    """A judge, in-process or behind an endpoint. `shortened` counts prompts cut to its context."""
+    """A judge, in-process or behind an endpoint. `repeats`: how often it may be asked again where
+    it gives no answer; `shortened` counts prompts cut to its context.
+    """
 
     name: str
     writes: bool
-    calls: int
+    repeats: int
     shortened: int
+
+    @property
+    def calls(self) -> int:
+        """How often it was asked."""
 
     @property
     def cost(self) -> float | None:

@@ -2,10 +2,10 @@
 
 A reply counts only when it is an allowed answer: alone, behind a label ("Score: 4"), on its own
 first line, before a remark ("2. Somewhat"), on a labelled line below an analysis, as the one
-`score` or `answer` of one JSON object, fenced or not, or as the one rating that is stated anywhere
-("... Final score: 4.", "4 out of 5"). The thoughts of a reasoning model are none of it. Everything
-else is unscored with the reason why, a number between two answers too. `read_published` is the rule
-of Chiang and Lee (2023).
+`score` or `answer` of one JSON object, fenced or not, or as the one rating or verdict that is
+stated anywhere ("... Final score: 4.", "4 out of 5", "Answer A is better"). The thoughts of a
+reasoning model are none of it. Everything else is unscored with the reason why, a number between
+two answers too. `read_published` is the rule of Chiang and Lee (2023).
 """
 
 import json
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.evaluation.judging.questions import Distribution, Mode, Unscored, Verdict
+from tasks.evaluation.judging.stated import FRACTION, NUMBER, REFUSAL, labelled, match, stated
 from tasks.evaluation.judging.written import thoughts_end
 
 Alternatives = Sequence[tuple[str, float]]
@@ -24,31 +25,8 @@ FENCE = re.compile(r"\A\s*```\w*\s*(.*?)\s*```\s*\Z", re.DOTALL)
 JSON_FIELD = re.compile(r'"(?:score|answer)"\s*:\s*"?')
 BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu])')
 LABEL = re.compile(r"\s*(?:[-*]\s+)?\**(?:\w[\w ]{0,30}(?:\([^)\n]{,20}\))?:)?[*\s]*")
-RATING = re.compile(
-    r"^\W*\w[\w ]{0,30}(?:\([^)\n]{,20}\))?\W{0,4}:[*\s]*"
-    r"(-?\d+(?:\.\d+)?(?:\s*/\s*\d+|\s+out of \d+)?)(?![\d/])[^\d\n]*$",
-    re.MULTILINE,
-)
-STATED = re.compile(
-    r"\b(?P<final>(?:final|overall|total)\s+)?(?:score|rating|rate|grade|mark)[sd]?\b(?P<between>[^\d\n]{0,40}?)"
-    r"(?P<number>-?\d+(?:\.\d+)?(?:\s*(?:/|out of)\s*\d+)?)(?=(?P<after>[^\n]{0,6}))",
-    re.IGNORECASE,
-)
-OUT_OF = re.compile(
-    r"(?P<number>\d+(?:\.\d+)?\s*(?:/|out of)\s*\d+)"
-    r"(?=\W*(?:$|\n)|[.,;:!?)*\"]|\s+(?:points?|stars?|because|since|for|as)\b)",
-    re.IGNORECASE,
-)
-HEDGED = re.compile(r"\b(?:not|neither|than|above|below|least|most|between|if|would)\b|n't")
-GOES_ON = re.compile(r"\s*(?:or|to|and|-|–)\s*\d")
 REMARK = re.compile(r"(\d+)(?:\.(?!\d)|\)|:|,| [-–(]).+")
-FRACTION = re.compile(r"(-?\d+(?:\.\d+)?)\s*(?:/|out of)\s*(\d+)")
-NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-LAST = re.compile(r"\b\d+\W*\Z")
 NOT_A_NUMBER = re.compile(r"(nan|-?inf(inity)?|null|none|n/a)\b", re.IGNORECASE)
-REFUSAL = re.compile(
-    r"\b(sorry|i can(no|')t|unable to|i won't|as an ai|not able to)\b", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True)
@@ -64,8 +42,18 @@ class Reply:
 
 def read_choice(reply: Reply, choices: Sequence[str]) -> str | Unscored:
     """The allowed answer a reply gives."""
+    if not reply.content[thoughts_end(reply.content) :].strip():
+        return no_answer(reply)
     found = _find(reply.content, choices, reply.finish_reason)
     return found if isinstance(found, Unscored) else found[0]
+
+
+def no_answer(reply: Reply) -> Unscored:
+    """Why a reply has no answer: it is empty, or nothing but the thoughts of a reasoning model."""
+    if not reply.content.strip():
+        return Unscored("no_answer", "the reply is empty")
+    cut = ", cut off: raise max_tokens" if reply.finish_reason == "length" else ""
+    return Unscored("thoughts_only", f"the reply is nothing but thoughts{cut}")
 
 
 def read_probabilities(
@@ -157,8 +145,7 @@ def _find(
     fenced = FENCE.match(content[begin:])
     body = (fenced[1] if fenced else content[begin:]).strip()
     if not body:
-        what = "nothing but thoughts, cut off" if begin and finish_reason == "length" else "empty"
-        return Unscored("no_answer", f"the reply is {what}")
+        return Unscored("no_answer", "the reply is empty")
     found = _read(body, choices, finish_reason)
     if isinstance(found, Unscored):
         return found
@@ -171,17 +158,16 @@ def _read(body: str, choices: Sequence[str], finish_reason: str) -> tuple[str, i
     """
     value, start = _first_line(body)
     if not body.startswith("{"):
-        if answer := _match(value, choices):
-            others = _labelled(body, choices) if start else None  # a bare number needs no label
+        if answer := match(value, choices):
+            others = labelled(body, choices) if start else None  # a bare number needs no label
             return others if isinstance(others, Unscored) else (answer, start)
         if not JSON_FIELD.search(body):
-            found = _labelled(body, choices) or _stated(body, choices)
-            return found or _reason(value, body, finish_reason, choices)
-    stated = _json_answer(body)
-    if isinstance(stated, Unscored):
-        return stated
-    answer = _match(stated[0], choices)
-    return (answer, stated[1]) if answer else _reason(stated[0], body, finish_reason, choices)
+            return stated(body, choices) or _reason(value, body, finish_reason, choices)
+    given = _json_answer(body)
+    if isinstance(given, Unscored):
+        return given
+    answer = match(given[0], choices)
+    return (answer, given[1]) if answer else _reason(given[0], body, finish_reason, choices)
 
 
 def _json_answer(body: str) -> tuple[str, int] | Unscored:
@@ -216,40 +202,6 @@ def _first_line(body: str) -> tuple[str, int]:
     return remark[1] if remark else bare, line.index(bare, label_end)
 
 
-def _labelled(body: str, choices: Sequence[str]) -> tuple[str, int] | Unscored | None:
-    """The answer behind a label on a line of its own or, but for a refusal, the only number, at the
-    end; two different ones are ambiguous.
-    """
-    values = list(RATING.finditer(body))
-    if not values and not REFUSAL.search(body):
-        numbers = list(NUMBER.finditer(body))
-        plain = len(numbers) == 1 and not HEDGED.search(body[: numbers[0].start()][-40:])
-        values = numbers if plain and LAST.search(body) else []
-    group = RATING.groups if values and values[0].re is RATING else 0
-    answers = {a: m.start(group) for m in values if (a := _match(m[group], choices))}
-    if len(answers) > 1:
-        return Unscored("ambiguous", f"{sorted(answers)} in {body[-80:]!r}")
-    return next(iter(answers.items()), None)
-
-
-def _stated(body: str, choices: Sequence[str]) -> tuple[str, int] | Unscored | None:
-    """The one rating that a text states in passing; where it names a final one, that."""
-    if REFUSAL.search(body):
-        return None
-    # The scale itself is no rating; as many blanks keep the places.
-    scale = rf"\b{re.escape(choices[0])}\s*(?:-|–|to)\s*{re.escape(choices[-1])}\b"
-    body = re.sub(scale, lambda words: " " * len(words[0]), body)
-    ratings = [m for m in STATED.finditer(body) if not HEDGED.search(m["between"])]
-    if any(GOES_ON.match(m["after"]) for m in ratings):
-        return Unscored("ambiguous", f"{body[-80:]!r}")
-    final = [m for m in ratings if m["final"]]
-    found = final or [*ratings, *OUT_OF.finditer(body)]
-    answers = {a: m.start("number") for m in found if (a := _match(m["number"], choices))}
-    if len(answers) > 1:
-        return Unscored("ambiguous", f"{sorted(answers)} in {body[-80:]!r}")
-    return next(iter(answers.items()), None)
-
-
 def _bare(text: str) -> str:
     """A text without the punctuation around it."""
     return text.strip().strip("*.`\"'").strip()
@@ -258,23 +210,6 @@ def _bare(text: str) -> str:
 def _label_end(line: str) -> int:
     label = LABEL.match(line)
     return label.end() if label else 0
-
-
-def _match(value: str, choices: Sequence[str]) -> str | None:
-    text = _numerator(value.strip().casefold(), choices)
-    for choice in choices:
-        if text == choice:
-            return choice
-        numbers = NUMBER.fullmatch(text) and NUMBER.fullmatch(choice)
-        if numbers and float(text) == float(choice):
-            return choice
-    return None
-
-
-def _numerator(text: str, choices: Sequence[str]) -> str:
-    """The 4 of `4/5` and `4 out of 5` on a scale that ends in 5; any other text as it is."""
-    parts = FRACTION.fullmatch(text)
-    return parts[1] if parts and parts[2] == choices[-1] else text
 
 
 def _is_between(number: str, choices: Sequence[str]) -> bool:

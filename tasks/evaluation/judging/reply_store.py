@@ -1,13 +1,17 @@
 """The judge's paid replies, kept: a run that was interrupted asks for none of them again.
 
-    asked    written before a request leaves
-    text     written when its reply has arrived
+    reply    asked    written before a request leaves
+             text     written when its reply has arrived
+    spent    usd      what a work has cost in all its invocations, requests under way included
+             ratio    the highest real price of a request over its estimate
 
-A key is a hash of model, parameters, prompt and sample number; prompts and API keys are not kept.
+A reply's key is a hash of address, model, parameters, prompt and sample number; prompts and API
+keys are not kept.
 """
 
 import hashlib
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Mapping
@@ -15,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 
-def reply_key(model: str, parameters: Mapping[str, Any], prompt: str, sample: int) -> str:
-    """What identifies a reply."""
-    identity = json.dumps([model, dict(sorted(parameters.items())), prompt, sample])
+def reply_key(url: str, model: str, parameters: Mapping[str, Any], prompt: str, sample: int) -> str:
+    """What identifies a reply: two addresses may serve different models under one name."""
+    identity = json.dumps([url, model, dict(sorted(parameters.items())), prompt, sample])
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
@@ -36,6 +40,9 @@ class ReplyStore:
         self._database.execute(
             "CREATE TABLE IF NOT EXISTS reply (key TEXT PRIMARY KEY, asked REAL, text TEXT)"
         )
+        self._database.execute(
+            "CREATE TABLE IF NOT EXISTS spent (work TEXT PRIMARY KEY, usd REAL, ratio REAL)"
+        )
 
     def get(self, key: str) -> dict[str, Any] | None:
         """The reply, if it has arrived."""
@@ -53,6 +60,34 @@ class ReplyStore:
     def answer(self, key: str, reply: Mapping[str, Any]) -> None:
         """Keep a reply; a kill after this loses nothing."""
         self._database.execute("UPDATE reply SET text = ? WHERE key = ?", (json.dumps(reply), key))
+
+    def spend(self, work: str, usd: float, budget: float | None = None, ratio: float = 1.0) -> bool:
+        """Add to what a work has cost, unless that would pass its budget; whether it was added. In
+        one statement, so that two processes at once keep it, too.
+        """
+        most = math.inf if budget is None else budget
+        row = self._database.execute(
+            "INSERT INTO spent SELECT :work, :usd, :ratio WHERE :usd <= :most "
+            "OR EXISTS (SELECT 1 FROM spent WHERE work = :work) "
+            "ON CONFLICT (work) DO UPDATE "
+            "SET usd = usd + :usd, ratio = MAX(ratio, :ratio) WHERE usd + :usd <= :most "
+            "RETURNING usd",
+            {"work": work, "usd": usd, "most": most, "ratio": ratio},
+        ).fetchone()
+        return row is not None
+
+    def spent(self, work: str) -> float:
+        """USD that a work has cost until now."""
+        return self._of_work("usd", work) or 0.0
+
+    def ratio(self, work: str) -> float:
+        """The highest real price of its requests over their estimates, at least 1."""
+        return self._of_work("ratio", work) or 1.0
+
+    def _of_work(self, column: str, work: str) -> float | None:
+        query = f"SELECT {column} FROM spent WHERE work = ?"  # noqa: S608 (a name of ours)
+        row = self._database.execute(query, (work,)).fetchone()
+        return row[0] if row else None
 
     def close(self) -> None:
         """Close the file."""

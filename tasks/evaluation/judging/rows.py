@@ -62,11 +62,13 @@ class Score:
     ratings: tuple[float, ...] | None = None
     """What each of several replies said."""
     explanation: str | None = None
+    detail: str | None = None
+    """Of an unscored row: the judge's or the endpoint's own words."""
 
     @classmethod
     def missing(cls, row: Row, metric: str, criterion: str, why: Unscored) -> "Score":
         """An unscored row."""
-        return cls(row.id, metric, criterion, reason=why.reason)
+        return cls(row.id, metric, criterion, reason=why.reason, detail=why.detail or None)
 
 
 def constant_rows(rows: Sequence[Row]) -> list[Row]:

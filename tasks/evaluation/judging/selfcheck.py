@@ -17,7 +17,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,10 +53,8 @@ class Tools:
     encoder: "TextEncoder | None" = None
 
     @classmethod
-    def of(
-        cls, judge: Judge | None, variant: str, folder: Path | None, layer: int | None
-    ) -> "Tools":
-        """The tools of a variant, read from a model folder. Raises BadInput without one."""
+    def of(cls, variant: str, folder: Path | None, layer: int | None) -> "Tools":
+        """The tools of a local variant, read from a model folder. Raises BadInput without one."""
         if variant == "nli":
             from tasks.evaluation.judging.nli import Contradiction
 
@@ -67,7 +65,7 @@ class Tools:
             if folder is None:
                 raise BadInput("selfcheck by bertscore needs an encoder: --encoder FOLDER")
             return cls(encoder=TextEncoder(folder, layer))
-        return cls(judge)
+        return cls()
 
 
 def selfcheck(tools: Tools, variant: str, rows: Sequence[Row]) -> list[Score]:
@@ -89,12 +87,13 @@ def selfcheck(tools: Tools, variant: str, rows: Sequence[Row]) -> list[Score]:
     ]
     values = _pairwise_values(tools, [(split[i][j], sample) for i, j, sample in cells])
     found: dict[tuple[int, int], list[float | None]] = {}
+    failures: dict[int, Unscored] = {}
     for (i, j, _), value in zip(cells, values, strict=True):
-        found.setdefault((i, j), []).append(value)
-    return [
-        _of_parts(row, variant, [mean(found.get((i, j), ())) for j in range(len(split[i]))])
-        for i, row in enumerate(rows)
-    ]
+        if isinstance(value, Unscored):
+            failures.setdefault(i, value)
+        found.setdefault((i, j), []).append(None if isinstance(value, Unscored) else value)
+    parts = [[mean(found.get((i, j), ())) for j in range(len(split[i]))] for i in range(len(rows))]
+    return [_of_parts(row, variant, parts[i], failures.get(i)) for i, row in enumerate(rows)]
 
 
 def sentences(text: str) -> list[str]:
@@ -102,13 +101,13 @@ def sentences(text: str) -> list[str]:
     return [part.strip() for part in SENTENCE_END.split(text) if part and part.strip()]
 
 
-def support(verdict: Verdict) -> float | None:
-    """0 where a sample supports the sentence, 1 where not, .5 where the judge says neither; None
+def support(verdict: Verdict) -> float | Unscored:
+    """0 where a sample supports the sentence, 1 where not, .5 where the judge says neither; why not
     where its reply never came.
     """
     if isinstance(verdict, Distribution):
         return verdict.probabilities["no"]
-    return None if verdict.reason in NO_REPLY else NEITHER
+    return verdict if verdict.reason in NO_REPLY else NEITHER
 
 
 def ngram_scores(row: Row) -> list[float | None]:
@@ -149,7 +148,7 @@ def _words(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
-def _pairwise_values(tools: Tools, pairs: Sequence[tuple[str, str]]) -> Sequence[float | None]:
+def _pairwise_values(tools: Tools, pairs: Sequence[tuple[str, str]]) -> Sequence[float | Unscored]:
     """Of each (sentence, sample) how far the sample is against the sentence."""
     if tools.classifier:
         return tools.classifier.probabilities(pairs)
@@ -163,16 +162,20 @@ def _support(sentence: str, sample: str) -> Question:
     return Question(task, task, material, "Answer:", ("yes", "no"))
 
 
-def _of_parts(row: Row, variant: str, parts: Sequence[float | None]) -> Score:
+def _of_parts(
+    row: Row, variant: str, parts: Sequence[float | None], failure: Unscored | None = None
+) -> Score:
     if not row.samples:
         missing = Unscored("no_samples", "SelfCheck needs further answers in 'samples'")
         return Score.missing(row, "selfcheck", variant, missing)
     value = mean(parts)
-    reason = None if value is not None else "no_sentences" if not parts else "no_replies"
+    if value is None:
+        why = failure or Unscored("no_replies" if parts else "no_sentences")
+        return replace(Score.missing(row, "selfcheck", variant, why), parts=tuple(parts))
     known = [part for part in parts if part is not None]
     spread = _deviation(known) if len(known) > 1 else None
     mode = "local" if variant in LOCAL else "judge"
-    return Score(row.id, "selfcheck", variant, value, spread, mode, reason, parts=tuple(parts))
+    return Score(row.id, "selfcheck", variant, value, spread, mode, parts=tuple(parts))
 
 
 def _deviation(values: Sequence[float]) -> float:

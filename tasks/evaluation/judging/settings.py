@@ -27,6 +27,12 @@ class JudgeSettings(Settings):
     samples: int = Field(
         1, ge=1, description="replies per rating where the endpoint has no log-probabilities"
     )
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="of every reply of an endpoint, thoughts included; null: what each question "
+        "needs, 16 for a rating",
+    )
     max_unscored: Annotated[float, Gate()] = Field(
         0.5, ge=0, le=1, description="share of unscored rows above which the stage fails"
     )

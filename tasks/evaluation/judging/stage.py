@@ -37,8 +37,12 @@ def check_judged(found: Outcome, settings: JudgeSettings) -> None:
     reasons = {r: n for r, n in found.facts["unscored"].items() if r not in INAPPLICABLE}
     missing, total = sum(reasons.values()), found.facts["scores"]
     if missing > settings.max_unscored * total:
+        said = found.facts["words"]
+        why = ", ".join(
+            f"{r} {n}" + (f" ('{said[r]}')" if r in said else "") for r, n in reasons.items()
+        )
         raise BadInput(
-            f"{missing} of {total} scores are missing, {missing / total:.2%} ({reasons}), more "
+            f"{missing} of {total} scores are missing, {missing / total:.2%} ({why}), more "
             f"than evaluate.judge.max_unscored {settings.max_unscored:g} allows; what the judge "
             "did answer is kept: mend the cause and run again, or raise the share"
         )
@@ -58,11 +62,11 @@ def judge(
     Writes `judge.jsonl`, rows `{id, metric, criterion, score, spread, mode, reason, distribution,
     ..}`. Metrics: the means, `judge_<metric>_<criterion>`. Facts: `means`, 95 % `intervals` over
     documents, mean `spreads`, `baselines` (the constant answer's), `random` (of verdicts drawn
-    evenly), `canaries`, `warnings`, `scores` (their number), `unscored` {reason: n},
+    evenly), `canaries`, `warnings`, `scores` (their number), `unscored` {reason: n}, their `words`,
     `mode`, `steps`, `calls`, `shortened` prompts, `cost`, `note`.
     Raises BadInput when too many rows are unscored: they are asked again, the others are kept.
     """
-    from tasks.evaluation.judging.assessment import assess
+    from tasks.evaluation.judging.assessment import assess, words
     from tasks.evaluation.judging.rows import read_rows
 
     rows = read_rows(answers.file("answers.jsonl"))[: settings.rows]
@@ -83,6 +87,7 @@ def judge(
         "warnings": found.warnings(),
         "scores": len(found.scores),
         "unscored": dict(Counter(s.reason for s in found.scores if s.reason)),
+        "words": words(found.scores),
         "mode": dict(Counter(s.mode for s in found.scores if s.mode)),
         "steps": found.steps,
         "judge": asked.name,
@@ -100,4 +105,4 @@ def _judge(instruct: Artifact, settings: JudgeSettings, url: str | None) -> "Jud
         return LocalJudge.load(instruct.path)
     from tasks.evaluation.judging.client import endpoint_judge
 
-    return endpoint_judge(settings.model, url, settings.samples)
+    return endpoint_judge(settings.model, url, settings.samples, settings.max_tokens)

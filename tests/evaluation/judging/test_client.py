@@ -329,7 +329,7 @@ def test_the_key_reaches_the_endpoint_and_nothing_else(
 )
 def test_addresses_a_judge_must_not_have(url: str, with_key: bool, words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        check_url(url, with_key)
+        check_url(Endpoint(url, "m"), with_key)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,27 @@ RUBRIC = Rubric("Is it right?")
 ROW = Row("r", "2 + 2?", "four", reference="4", other="five", system="x", other_system="y")
 
 
-def test_the_result_is_read_at_the_very_end() -> None:
-    assert read_result("Score 5 would be ... [RESULT] 3", "12345") == "3"
-    assert read_result("[RESULT] 5\nBut then it goes on", "12345") == Unscored(
-        "unparsable", "no result at the end: '[RESULT] 5\\nBut then it goes on'"
-    )
+@pytest.mark.parametrize(
+    ("feedback", "allowed", "result"),
+    [
+        ("Score 5 would be ... [RESULT] 3", "12345", "3"),
+        ("[RESULT] 5\nBecause it is right.", "12345", "5"),
+        ("It is fine. So the overall score is 4.", "12345", "4"),
+        ("It is fine.\n\nScore: 4", "12345", "4"),
+        ("Both are short. [RESULT] A, then.", "AB", "A"),
+        ("Both are short, but Response B is better.", "AB", "B"),
+        ("[RESULT] 2, no: [RESULT] 3", "12345", "3"),
+        ("[RESULT] 2, no: [RESULT] 3, I think.", "12345", None),
+    ],
+)
+def test_the_result_is_read_where_it_is_one(
+    feedback: str, allowed: str, result: str | None
+) -> None:
+    found = read_result(feedback, allowed)
+    assert isinstance(found, Unscored) if result is None else found == result
+
+
+def test_what_is_no_result_is_none() -> None:
     assert isinstance(read_result("[RESULT] 7", "12345"), Unscored)
     assert isinstance(read_result("[RESULT] A", "12345"), Unscored)
 

@@ -144,8 +144,10 @@ def test_after_a_kill_no_reply_that_arrived_is_asked_for_again(
     process.send_signal(signal.SIGKILL)
     process.wait()
     time.sleep(0.5)  # for the server to count what was on its way
-    kept = whole(path, replies)
     before = Counter(replay.asked)
+    endpoint.script = lambda body, call: scripted(404)
+    kept = whole(endpoint.url, path, replies)
+    endpoint.script = slowly
     assert set(scores(endpoint, path, replies).values()) == {2.0}
     asked = replay.asked - before
     assert len(kept) >= 20
@@ -155,10 +157,9 @@ def test_after_a_kill_no_reply_that_arrived_is_asked_for_again(
         assert set(asked.values()) == {1}
 
 
-def whole(path: Path, replies: dict[str, str]) -> set[str]:
-    """The items whose answer is in the store: they need no endpoint."""
-    nobody = Endpoint("http://127.0.0.1:9/v1", "m", backoff=0.001, attempts=1)
-    judge = EndpointJudge(nobody, ReplyStore(path))
+def whole(url: str, path: Path, replies: dict[str, str]) -> set[str]:
+    """The items whose answer is in the store: they need no reply."""
+    judge = EndpointJudge(Endpoint(url, "m", backoff=0.001, attempts=1), ReplyStore(path))
     verdicts = judge.distributions([question(item) for item in replies])
     found = zip(replies, verdicts, strict=True)
     return {item for item, verdict in found if isinstance(verdict, Distribution)}

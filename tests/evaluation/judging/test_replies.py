@@ -71,7 +71,7 @@ def test_an_allowed_answer_is_read(content: str, answer: str) -> None:
         ("It has a score of 2 for style and a rating of 4 for facts.", "ambiguous"),
         ("It finds 2 out of 5 facts.", "unparsable"),
         ("The rating is lower than 3.", "unparsable"),
-        ("<think>Is it 2? A score of 3", "no_answer"),
+        ("<think>Is it 2? A score of 3", "thoughts_only"),
         ("NaN", "not_a_number"),
         ('{"score": NaN}', "not_a_number"),
         ('{"score": null}', "not_a_number"),

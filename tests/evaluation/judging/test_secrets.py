@@ -92,4 +92,4 @@ def test_the_key_of_a_secret_block(
     assert holds_key(shared_home) == []
     monkeypatch.setenv("HEADRACE_JUDGE_SECRET", "no-such-key")
     with pytest.raises(BadInput, match="no such Secret block"):
-        api_key()
+        api_key(Endpoint(endpoint.url, "m"))

@@ -61,7 +61,7 @@ def test_a_reply_that_never_came_counts_nothing(scripted_judge: Any) -> None:
     assert selfcheck(Tools(judge), "prompt", [ROW])[0].parts == (1.0, 1.0)
     silent = scripted_judge(lambda q: Unscored("timeout"))
     (lost,) = selfcheck(Tools(silent), "prompt", [ROW])
-    assert (lost.score, lost.reason) == (None, "no_replies")
+    assert (lost.score, lost.reason) == (None, "timeout")
 
 
 def test_a_word_said_nowhere_else_is_the_least_likely() -> None:
@@ -103,7 +103,7 @@ def test_contradiction_is_that_of_a_local_classifier(tmp_path: Path) -> None:
     model.classifier.weight.data *= 50
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    (score,) = selfcheck(Tools.of(None, "nli", tmp_path, None), "nli", [ROW])
+    (score,) = selfcheck(Tools.of("nli", tmp_path, None), "nli", [ROW])
     for sentence, part in zip(("Bo was born in Rome.", "He sang."), score.parts or (), strict=True):
         expected = []
         for sample in ROW.samples:
@@ -116,6 +116,6 @@ def test_contradiction_is_that_of_a_local_classifier(tmp_path: Path) -> None:
 
 def test_no_classifier_no_download_but_the_command(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"hf download .* --local-dir FOLDER"):
-        Tools.of(None, "nli", None, None)
+        Tools.of("nli", None, None)
     with pytest.raises(BadInput, match="holds no classifier"):
-        Tools.of(None, "nli", tmp_path, None)
+        Tools.of("nli", tmp_path, None)

@@ -1,0 +1,85 @@
+"""When to stop asking an endpoint that fails for everyone, and which parameters it takes."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from tasks.evaluation.judging.questions import Unscored
+
+# Failures that are the endpoint's rather than one row's, and how many in a row are enough where
+# it has not answered yet; where it has, twice as many. A timeout has waited for long already.
+FAILING = {
+    "server_error": 5, "connection": 5, "not_json": 5, "http_404": 5, "http_405": 5, "redirect": 3,
+    "timeout": 2, "key_refused": 1,
+}  # fmt: skip
+SHARED = 3  # failures in a row of one that has answered that are not taken for one row's
+OPTIONAL = ("logprobs", "temperature", "max_tokens", "max_completion_tokens")
+THINKING_TOKENS = 4000
+TOP_LOGPROBS = 20
+
+
+class CircuitBreaker:
+    """Counts identical failures in a row, those of requests that were under way together once: an
+    outage of a second fails many at a time. Open, it holds the failure that everyone then gets.
+    """
+
+    def __init__(self) -> None:
+        self.open: Unscored | None = None
+        self.row = 0
+        self._reason, self._counted, self._answered = "", 0.0, False
+
+    def succeed(self) -> None:
+        """Note a reply."""
+        self.row, self._answered = 0, True
+
+    def fail(self, failure: Unscored, sent: float) -> bool:
+        """Note a failure of a request `sent` then (on the monotonic clock); whether by now all who
+        wait should slow down.
+        """
+        if failure.reason not in FAILING:
+            return False
+        if failure.reason != self._reason:
+            self._reason, self.row = failure.reason, 0
+        if not self.row or sent >= self._counted:
+            self.row, self._counted = self.row + 1, time.monotonic()
+        if self.row >= FAILING[failure.reason] * (1 + self._answered):
+            self.open = failure
+        return self.row >= (SHARED if self._answered else 1)
+
+
+class Parameters:
+    """What an endpoint takes: some have no log-probabilities, models that think take no temperature
+    and count tokens otherwise.
+
+    Log-probabilities and the temperature are refused for all rows or none. A limit of tokens may be
+    too much for one long row alone: it is left out for all only where it was never taken and a
+    second row shows the same.
+    """
+
+    def __init__(self) -> None:
+        self._dropped: set[str] = set()
+        self._taken: set[str] = set()
+        self._refused: Counter[str] = Counter()
+
+    def of(self, body: dict[str, Any], without: Iterable[str]) -> dict[str, Any]:
+        """The body with log-probabilities asked for, without what is refused."""
+        refused = self._dropped | set(without)
+        whole = {**body, "logprobs": True, "top_logprobs": TOP_LOGPROBS}
+        if "logprobs" in refused:
+            del whole["top_logprobs"]
+        if "max_tokens" in refused:
+            whole["max_completion_tokens"] = body["max_tokens"] + THINKING_TOKENS
+        return {name: value for name, value in whole.items() if name not in refused}
+
+    def take(self, sent: dict[str, Any], without: Iterable[str]) -> None:
+        """Note that a body was answered, and what had to be left out for that."""
+        self._taken |= set(sent)
+        self._refused.update(without)
+        twice = {name for name, times in self._refused.items() if times > 1} - self._taken
+        self._dropped |= twice | set(without) & {"logprobs", "temperature"}
+
+
+def refused_in(content: bytes | None, sent: Iterable[str]) -> set[str]:
+    """The parameters that were sent and that an endpoint's refusal names."""
+    return {name for name in OPTIONAL if name.encode() in (content or b"")} & set(sent)
