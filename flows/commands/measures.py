@@ -40,7 +40,14 @@ def fit(
 
 
 def judge(
-    file: Annotated[Path, typer.Argument(help="JSON lines {id, input, prediction, ...}")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="JSON lines or CSV: input, prediction and, where there are any, id, reference,"
+            " context, document, other (for pairwise), system, other_system, samples (for"
+            " selfcheck), replies (a judge's, given elsewhere: none is asked)"
+        ),
+    ],
     judge_url: Annotated[str | None, typer.Option(help="an OpenAI-compatible endpoint")] = None,
     judge_model: Annotated[str | None, typer.Option(help="the judge's name there")] = None,
     metric: Annotated[
@@ -76,6 +83,10 @@ def judge(
     prices: Annotated[
         str | None, typer.Option(metavar="IN,OUT[,CACHED]", help="USD per million tokens")
     ] = None,
+    columns: Columns = None,
+    fail_under: Annotated[
+        float | None, typer.Option(help="end with exit status 1 where the mean is lower")
+    ] = None,
     budget: Annotated[
         float | None,
         typer.Option(
@@ -93,6 +104,7 @@ def judge(
     from tasks.evaluation.judging.endpoint import Endpoint
     from tasks.evaluation.judging.files import Assignment, judge_file
     from tasks.evaluation.judging.geval import parse_scale
+    from tasks.evaluation.judging.rows import row_columns
 
     with output(as_json) as out:
         work = Assignment(
@@ -106,12 +118,12 @@ def judge(
                 judge_url, judge_model, samples, concurrency=concurrency, deadline=deadline,
                 repeats=repeats, prices=_prices(prices), budget=budget, max_tokens=max_tokens,
             )  # fmt: skip
-        result = judge_file(file, work, endpoint, to, Store())
-        _show_judged(out, result, file)
+        result = judge_file(file, work, endpoint, to, Store(), row_columns(columns))
+        _show_judged(out, result, file, fail_under)
 
 
-def _show_judged(out: Output, result: dict[str, Any], file: Path) -> None:
-    """Show what was found. Raises StageFailed where no row was scored."""
+def _show_judged(out: Output, result: dict[str, Any], file: Path, least: float | None) -> None:
+    """Show what was found. Raises StageFailed where no row was scored, or the mean is too low."""
     from flows.views.judged import judged_lines, unscored
 
     out.result(result)
@@ -119,6 +131,8 @@ def _show_judged(out: Output, result: dict[str, Any], file: Path) -> None:
         out.say(line)
     if result["rows"] and not result["scored"]:
         raise StageFailed(f"no row of {file} was scored: {unscored(result)}")
+    if least is not None and result["mean"] < least:
+        raise StageFailed(f"{result['metric']} is {result['mean']:.4f}, under {least:g}")
 
 
 def agree(

@@ -16,7 +16,7 @@ from cluster.errors import BadInput
 from cluster.home import subfolder
 from cluster.settings import nearest
 from cluster.store import Store
-from tasks.data.json_files import read_json_lines, write_json_lines
+from tasks.data.json_files import AS_THEY_ARE, Columns, read_json_lines, write_json_lines
 from tasks.evaluation.judging.assessment import Assessment, Scale, words
 from tasks.evaluation.judging.client import EndpointJudge
 from tasks.evaluation.judging.criteria import Criterion, read_criterion
@@ -90,12 +90,14 @@ def judge_file(
     endpoint: Endpoint | None,
     to: Path | None = None,
     store: Store | None = None,
+    columns: Columns = AS_THEY_ARE,
 ) -> dict[str, Any]:
     """Scores of a JSON-lines file by a judge behind an endpoint; resumable. `to` is written with
     the rows as they were read and their scores beside, for `headrace agree`. Steps that the judge
-    writes are frozen in the store; without one it rates by the criterion's own.
+    writes are frozen in the store; without one it rates by the criterion's own. `columns`: our
+    names for fields of the file.
 
-    Returns the `metric`, its `scale`, `scored`, `unscored` {reason: n}, `mean`, 95 % `interval` over
+    Returns `metric` and `scale`, `scored`, `unscored` {reason: n}, `mean`, 95 % `interval` over
     documents, `bounds` (the mean were all unscored rows worst or best), `baseline` (the constant
     answer's mean over the first hundred rows), `random` (that of verdicts drawn evenly),
     `canaries`, `warnings`, `rows`,
@@ -103,7 +105,7 @@ def judge_file(
     sent), `reused` (replies kept from before), `cost`, `spent` (in USD, by all invocations). Raises
     BadInput for an unusable file or endpoint.
     """
-    rows = read_rows(path)
+    rows = read_rows(path, columns)
     judge = None
     if work.needs_judge(rows):
         if endpoint is None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import BadInput
-from tasks.data.json_files import read_json_lines
+from tasks.data.json_files import AS_THEY_ARE, Columns, read_columns, read_json_lines
 from tasks.evaluation.judging.questions import Unscored
 
 CONSTANT_ANSWER = "I do not know."
@@ -79,15 +79,16 @@ def constant_rows(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path, columns: Columns = AS_THEY_ARE) -> list[Row]:
     """The rows of a JSON-lines file: `id`, `input`, `prediction`, optional `reference`, `context`,
     `other` (another system's answer), `document` (rows that share one are drawn together),
     `system`, `other_system`, and lists of texts `samples` (more answers of the same system) and
     `replies` (of a judge, to be read as they are).
 
-    A missing id becomes the line number. Raises BadInput naming the line.
+    A missing id becomes the line number; `columns` name fields of a file that calls them otherwise.
+    Raises BadInput naming the line.
     """
-    rows = [_row(path, number, fields) for number, fields in read_json_lines(path)]
+    rows = [_row(path, number, fields) for number, fields in read_json_lines(path, columns)]
     if not rows:
         raise BadInput(f"{path} has no rows to judge")
     if len({row.id for row in rows}) < len(rows):
@@ -103,12 +104,22 @@ def _row(path: Path, number: int, fields: dict[str, Any]) -> Row:
         if not isinstance(fields.get(name), str | None):
             raise BadInput(f"{path}, line {number}: '{name}' is {fields[name]!r}, expected text")
     for name in LISTS:
-        texts = fields.get(name, [])
+        texts = _listed(fields.get(name, []))
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise BadInput(
                 f"{path}, line {number}: '{name}' is {texts!r}, expected a list of texts"
             )
     optional: dict[str, Any] = {name: fields.get(name) for name in TEXTS}
-    optional |= {name: tuple(fields.get(name, [])) for name in LISTS}
+    optional |= {name: tuple(_listed(fields.get(name, []))) for name in LISTS}
     name = str(fields.get("id", number))
     return Row(name, fields["input"], fields["prediction"], **optional)
+
+
+def row_columns(text: str | None) -> Columns:
+    """What `--columns` says of the fields of rows to judge. Raises BadInput for an unknown one."""
+    return read_columns(text, ("id", "input", "prediction", *TEXTS, *LISTS), LISTS)
+
+
+def _listed(texts: Any) -> Any:
+    """A single text, as a column of a table has it, is a list of one."""
+    return [texts] if isinstance(texts, str) else texts

@@ -37,7 +37,7 @@ def check_judged(found: Outcome, settings: JudgeSettings) -> None:
     reasons = {r: n for r, n in found.facts["unscored"].items() if r not in INAPPLICABLE}
     missing, total = sum(reasons.values()), found.facts["scores"]
     if missing > settings.max_unscored * total:
-        said = found.facts["words"]
+        said = found.facts.get("words", {})
         why = ", ".join(
             f"{r} {n}" + (f" ('{said[r]}')" if r in said else "") for r, n in reasons.items()
         )
@@ -48,7 +48,7 @@ def check_judged(found: Outcome, settings: JudgeSettings) -> None:
         )
 
 
-@stage(version=3, gate=check_judged)
+@stage(version=4, gate=check_judged)
 def judge(
     answers: Artifact,
     instruct: Artifact,

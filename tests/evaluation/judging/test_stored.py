@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from cluster.errors import BadInput
+from cluster.errors import BadInput, StageFailed
+from flows.cli import app
 from tasks.evaluation.judging.files import Assignment, judge_file
 
 ROW = {"id": "a", "input": "?", "prediction": "It rains.", "reference": "It rains.", "other": "No."}
@@ -51,3 +53,14 @@ def test_too_few_replies_are_said(tmp_path: Path, fresh_home: Path) -> None:
 def test_the_published_reading_is_of_ratings_only() -> None:
     with pytest.raises(BadInput, match="not qag's"):
         Assignment("qag", reading="published")
+
+
+def test_rows_of_a_table_whose_columns_have_other_names(tmp_path: Path, fresh_home: Path) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text("question;output;gpt4\nWhat?;It;4\nWho?;She;Score: 3\n")
+    command = ["judge", str(table), "--columns", "input=question,prediction=output,replies=gpt4"]
+    found = CliRunner().invoke(app, [*command, "--fail-under", "3.6"])
+    assert "geval_correctness  3.50 [" in found.stdout and "2 of 2 rows scored" in found.stdout
+    assert isinstance(found.exception, StageFailed)
+    assert str(found.exception) == "geval_correctness is 3.5000, under 3.6"
+    assert CliRunner().invoke(app, [*command, "--fail-under", "3.4"]).exit_code == 0
