@@ -163,6 +163,7 @@ def agree(
     as_json: AsJson = False,
 ) -> None:
     """How scores agree with people: Pearson, Spearman and Kendall, with their intervals."""
+    from flows.views.scores import show_agreement
     from tasks.data.json_files import read_columns
     from tasks.evaluation.statistics.agreement import agree_file
 
@@ -172,7 +173,7 @@ def agree(
         renamed = read_columns(columns, known)
         result = agree_file(file, human, field, group, calibration, text, own, names, renamed)
         out.result(result)
-        _rows(out, result)
+        show_agreement(out, result)
 
 
 def _rows(out: Output, values: dict[str, Any]) -> None:

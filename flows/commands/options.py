@@ -68,6 +68,14 @@ Columns = Annotated[
         help="fields that have other names in the file: prediction=output,reference=gold",
     ),
 ]
+FailUnder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=LIMIT,...",
+        help="exit with 1 where a value is below its limit; above it where lower is better (ter,"
+        " bits_per_byte, perplexity)",
+    ),
+]
 ScoredRows = Annotated[
     Path | None, typer.Option(help="write the rows with their scores, for `headrace agree`")
 ]

@@ -12,27 +12,29 @@ from flows.commands.options import (
     Concurrency,
     Contamination,
     Encoder,
+    FailUnder,
     Home,
     Layer,
     ScoredRows,
 )
-from flows.views.output import Output, output
+from flows.views.output import Output, estimate, output
 
 if TYPE_CHECKING:
     from tasks.evaluation.exams.results import NamedCandidate
+    from tasks.evaluation.thresholds import Limits
 
 METRICS = (
     "names with commas: bleu, chrf, chrf++, rouge1 to rouge4, rougeL, rougeLsum, rougeW, rougeS, "
-    "rougeSU4, meteor, exact, bertscore, learned"
+    "rougeSU4, meteor, ter, exact, bertscore, learned"
 )
 
 
 def score(
-    file: Annotated[
-        Path,
+    files: Annotated[
+        list[Path],
         typer.Argument(
-            help="JSON lines or CSV (comma, semicolon, tab) with prediction, and references (a list"
-            " of texts) or reference; optional id, and the field of --group"
+            help="of each system, JSON lines or CSV (comma, semicolon, tab) with prediction, and"
+            " references (a list of texts) or reference; optional id, and the field of --group"
         ),
     ],
     columns: Columns = None,
@@ -72,44 +74,37 @@ def score(
     ] = None,
     to: ScoredRows = None,
     contamination: Contamination = None,
+    fail_under: FailUnder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Scores of predictions against references, with signatures."""
-    from tasks.evaluation.overlap.scores import Manner
-    from tasks.evaluation.predictions import prediction_columns, score_file
+    """Scores of predictions against references, with intervals and signatures.
+
+    headrace score ours.jsonl --metrics bleu,ter --fail-under bleu=30,ter=60
+    headrace score a.jsonl b.csv --columns prediction=output,reference=gold
+    """
+    from flows.views.scores import show_scores
+    from tasks.evaluation.overlap.scores import LOWER_IS_BETTER, Manner, figure
+    from tasks.evaluation.predictions import prediction_columns, score_files
+    from tasks.evaluation.thresholds import check_names, missed, read_limits
 
     with output(as_json) as out:
         wanted = [name.strip() for name in metrics.split(",")]
-        names = prediction_columns(columns)
+        names, limits = prediction_columns(columns), read_limits(fail_under)
+        check_names(limits, wanted)
         manner = Manner(
             stem=stem, formula=formula, script=script, synonyms=synonyms, encoder=encoder,
             layer=layer, baseline=baseline, idf=idf, learned=learned, tokenize=tokenize,
             smooth=smooth, smooth_value=smooth_value, chrf_eps=chrf_eps,
         )  # fmt: skip
-        result = score_file(file, wanted, manner, contamination, against, group, to, names)
-        out.result(result)
-        _show_scores(out, result)
-
-
-def _show_scores(out: Output, result: dict[str, Any]) -> None:
-    from tasks.evaluation.overlap.scores import figure
-
-    parts = [part for part in ("clean", "dirty") if part in result]
-    rows = (
-        (
-            name,
-            f"{figure(value):.4f}",
-            "{:.4f} to {:.4f}".format(*result["intervals"][name]),
-            *(f"{figure(result[p]['corpus'][name]):.4f}" for p in parts if result[p]["rows"]),
-            result["signatures"][name],
-        )
-        for name, value in result["corpus"].items()
-    )
-    split = [f"{part} ({result[part]['rows']})" for part in parts if result[part]["rows"]]
-    out.table(("metric", "value", "95 % interval", *split, "signature"), rows)
-    for name, test in result.get("difference", {}).items():
-        low, high = test["interval"]
-        out.say(f"{name}: {test['difference']:+.4f} [{low:+.4f}, {high:+.4f}], p {test['p']:.3f}")
+        result = score_files(files, wanted, manner, contamination, against, group, to, names)
+        late = []
+        for system in result.get("systems", [result]):
+            values = {name: figure(value) for name, value in system["corpus"].items()}
+            where = system.get("file", str(files[0]))
+            late += missed(values, limits, LOWER_IS_BETTER, where)
+        out.result(result | ({"missed": late} if limits else {}))
+        show_scores(out, result)
+        _fail(late)
 
 
 def learn(
@@ -126,13 +121,14 @@ def learn(
     as_json: AsJson = False,
 ) -> None:
     """Fit a metric to human choices; says its tau on held-out documents, beside chrF's."""
+    from flows.views.scores import show_learned
     from tasks.data.json_files import read_columns
     from tasks.evaluation.learned import FIELDS, learn_file
 
     with output(as_json) as out:
         result = learn_file(pairs, to, seed, read_columns(columns, FIELDS))
         out.result(result)
-        out.table(("key", "value"), result.items())
+        show_learned(out, result)
 
 
 def exam(
@@ -153,6 +149,7 @@ def exam(
     concurrency: Concurrency = 16,
     contamination: Contamination = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="ask again what was asked")] = False,
+    fail_under: FailUnder = None,
     cron: Annotated[
         str | None, typer.Option(help='put new models to it on a schedule: "*/15 * * * *"')
     ] = None,
@@ -168,9 +165,13 @@ def exam(
     """
     from cluster.store import Store
     from tasks.evaluation.exams.results import named_candidates
+    from tasks.evaluation.thresholds import check_names, read_limits
 
     with output(as_json) as out:
+        limits = read_limits(fail_under)
         if cron is not None:
+            if limits:
+                raise BadInput("--fail-under ends this command; a schedule has none: leave out one")
             from flows.exams import deploy_exams
 
             result = deploy_exams(model, files, cron, url, concurrency, contamination)
@@ -179,10 +180,15 @@ def exam(
             return
         who = named_candidates(Store(), model, url, answers)
         found, failed = _take_exams(out, who, files, concurrency, contamination, rebuild)
-        out.result(found[0] if len(found) == 1 and not failed else {"exams": found} | failed)
+        if found:
+            check_names(limits, {name for one in found for name in one["results"]})
+        late = [miss for one in found for miss in _missed(one, limits)]
+        result = found[0] if len(found) == 1 and not failed else {"exams": found} | failed
+        out.result(result | ({"missed": late} if limits else {}))
         if failed:
             raise StageFailed("; ".join(failed["failed"]))
         out.say(f"\nheadrace leaderboard shows them all; rows are in {Store().root}/artifacts/exam")
+        _fail(late)
 
 
 def _take_exams(
@@ -195,6 +201,7 @@ def _take_exams(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The results of every model and exam, and what failed where there are several."""
     from cluster.store import Store
+    from flows.views.scores import show_exam
     from tasks.evaluation.exams.results import shown, take_exam
 
     store, failed, found = Store(), list[str](), list[dict[str, Any]]()
@@ -210,30 +217,23 @@ def _take_exams(
                 failed.append(f"{path.stem}, {candidate.name}: {error}")
                 continue
             found.append(shown(artifact) | {"cached": kept})
-            _show(out, found[-1])
+            show_exam(out, found[-1])
     return found, {"status": "failed", "failed": failed} if failed else {}
 
 
-def _show(out: Output, found: dict[str, Any]) -> None:
-    unscored = f", {sum(found['unscored'].values())} unscored" if found["unscored"] else ""
-    kept = ", as found before" if found["cached"] else ""
-    out.say(f"\n{found['exam']}, {found['model']}{unscored}{kept}")
-    rows = (
-        (name, *_figure(one), one["n"], *_part(one, "clean"), *_part(one, "dirty"), one["baseline"])
-        for name, one in found["results"].items()
-    )
-    columns = ("", "value", "95 % interval", "n", "clean", "", "dirty", "", "a guess")
-    out.table(columns, rows)
+def _missed(found: dict[str, Any], limits: "Limits") -> list[dict[str, Any]]:
+    """The figures of one exam that are worse than their limits."""
+    from tasks.evaluation.thresholds import missed
+
+    values = {name: one["value"] for name, one in found["results"].items()}
+    lower = values if found["better"] == "lower" else ()
+    return missed(values, limits, lower, f"{found['exam']}, {found['model']}")
 
 
-def _part(one: dict[str, Any], name: str) -> tuple[str, str]:
-    part = one.get(name) or {}
-    return _figure(part) if part.get("n") else ("", "")
-
-
-def _figure(one: dict[str, Any]) -> tuple[str, str]:
-    ends = one["interval"]
-    return f"{one['value']:.4f}", f"{ends[0]:.4f} to {ends[1]:.4f}" if ends else ""
+def _fail(late: list[dict[str, Any]]) -> None:
+    """Raise StageFailed where some value missed its limit."""
+    if late:
+        raise StageFailed("; ".join(miss["why"] for miss in late))
 
 
 def leaderboard(
@@ -255,8 +255,8 @@ def leaderboard(
         page, found = to or root() / "leaderboard.html", entries(Store())
         write_atomically(page, render(found))
         out.result({"page": str(page), "entries": [asdict(one) for one in found]})
-        rows = ((one.task, one.model, one.metric, *_figure(asdict(one)), one.n) for one in found)
-        out.table(("task", "model", "metric", "value", "95 % interval", "n"), rows)
+        rows = ((o.task, o.model, o.metric, estimate(o.value, o.interval), o.n) for o in found)
+        out.table(("task", "model", "metric", "value", "n"), rows)
         out.say(f"\npage     {page}")
 
 

@@ -8,9 +8,10 @@ With `--json`, file descriptor 1 points at stderr while the command works, becau
 """
 
 import json
+import math
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -124,6 +125,28 @@ def human(number: float | None, unit: str = "") -> str:
             return f"{number:.3g}{prefix}{unit}"
         number /= 1000
     return f"{number:.3g}Z{unit}"
+
+
+def estimate(
+    value: float | None, ends: Sequence[float | None] | None = None, sign: str = ""
+) -> str:
+    """A value with its interval, `.81 [.74, .86]`, in as many digits as the interval's width has
+    two of, two behind the point at least; `sign` `+` shows one.
+    """
+    if value is None:
+        return "-"
+    low, high = ends or (None, None)
+    if low is None or high is None:
+        return _decimals(value, 2 if abs(value) >= 1 else 3, sign)
+    digits = min(6, max(2, 1 - math.floor(math.log10(high - low)))) if high > low else 2
+    shown = (_decimals(one, digits, sign) for one in (low, high))
+    return f"{_decimals(value, digits, sign)} [{', '.join(shown)}]"
+
+
+def _decimals(value: float, digits: int, sign: str = "") -> str:
+    """`.81` for 0.81, as statistics are printed, and no minus before what rounds to nothing."""
+    text = f"{round(value, digits) + 0.0:{sign}.{digits}f}"
+    return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
 
 
 def shorten(text: str, most: int) -> str:

@@ -30,7 +30,7 @@ class AnswerSettings(Settings):
     temperature: float = Field(0.8, gt=0, description="of those random draws")
 
 
-@stage(version=3)
+@stage(version=4)
 def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draft) -> None:
     """Answer the first held-out instructions greedily.
 

@@ -27,7 +27,7 @@ from cluster.files import write_atomically
 from tasks.data.json_files import AS_THEY_ARE, Columns, read_json_lines
 from tasks.evaluation.overlap.meteor import meteor
 from tasks.evaluation.overlap.rouge import rouge
-from tasks.evaluation.statistics.intervals import interval, resamples
+from tasks.evaluation.statistics.intervals import bootstrap
 
 ROUGES = ("rouge1", "rouge2", "rouge3", "rougeL", "rougeSU4")
 FIELDS = ("ref", "better", "worse", "document", "src")
@@ -204,13 +204,15 @@ def tau(gaps: np.ndarray) -> float:
 
 
 def _summary(gaps: np.ndarray, chrf: np.ndarray, documents: list[str]) -> dict[str, Any]:
-    draws = resamples(len(gaps), documents, count=1000)
-    drawn = [(tau(gaps[rows]), tau(chrf[rows])) for rows in draws]
-    ours, theirs = np.array(drawn).T
+    def taus(rows: np.ndarray) -> list[float]:
+        ours, theirs = tau(gaps[rows]), tau(chrf[rows])
+        return [ours, ours - theirs]
+
+    found = bootstrap(taus, len(gaps), documents, count=1000)
     return {
-        "tau": tau(gaps),
-        "interval": list(interval(ours)),
+        "tau": float(found.found_S[0]),
+        "interval": list(found.interval(0)),
         "chrf": tau(chrf),
-        "gain": tau(gaps) - tau(chrf),
-        "gain_interval": list(interval(ours - theirs)),
+        "gain": float(found.found_S[1]),
+        "gain_interval": list(found.interval(1)),
     }

@@ -1,10 +1,11 @@
-"""Files of predictions, scored: `headrace score FILE.jsonl`.
+"""Files of predictions, scored: `headrace score FILE...`.
 
 Rows `{"prediction", "references": [..]}` (or `"reference"`), with an `id` if they are to be told
-apart; a second system's file gives a paired test of the difference.
+apart; files of several systems, of the same references, give paired tests of their differences.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tasks.data.json_files import (
 )
 from tasks.evaluation.overlap.scores import (
     PLAIN,
+    RESAMPLES,
     Column,
     Manner,
     check_metrics,
@@ -27,14 +29,24 @@ from tasks.evaluation.overlap.scores import (
     figure,
     summary,
 )
-from tasks.evaluation.statistics.significance import paired_tests
+from tasks.evaluation.statistics.intervals import METHOD
+from tasks.evaluation.statistics.significance import best_systems, paired_tests
 
 Rows = list[dict[str, Any]]
 TEXTS = ("prediction", "reference", "references", "id")
 
 
-def score_file(
-    path: Path,
+@dataclass(frozen=True)
+class System:
+    """A file of predictions: its rows, and the column of every metric."""
+
+    path: Path
+    rows: Rows
+    found: dict[str, Column]
+
+
+def score_files(
+    paths: Sequence[Path],
     metrics: Sequence[str],
     manner: Manner = PLAIN,
     contamination: Path | None = None,
@@ -43,39 +55,42 @@ def score_file(
     to: Path | None = None,
     names: Columns = AS_THEY_ARE,
 ) -> dict[str, Any]:
-    """`score` for a file of rows. They keep their `id`.
+    """`score` for a file of rows, which keep their `id`; of several `{systems, best}`: each's,
+    with its `file`, and by metric the one that a paired test calls better than the next.
 
     With `contamination`, what stage `decontaminate` found (its artifact's folder, or
     `items.jsonl`), `clean` and `dirty` are the scores of the rows whose id is of an item that is
     not, or is, in the training text. With `against`, another system's predictions for the same
     references, `difference` is a paired bootstrap test per metric. `group`, a field of the rows
-    (their document, say): intervals resample whole groups. `to` is written with the rows as they
-    were read and one number per metric beside their fields, for `headrace agree`. `names` are those
-    of `prediction_columns`.
-    Raises BadInput naming file and line.
+    (their document, say): intervals resample whole groups. `to` is written with the rows of one
+    file and one number per metric beside their fields, for `headrace agree`. `names` are those of
+    `prediction_columns`. Raises BadInput naming file and line.
     """
     check_metrics(metrics, manner)
-    rows = read_predictions(path, names)
-    groups = None if group is None else _groups(path, rows, group)
-    predictions, references = [r["prediction"] for r in rows], [r["references"] for r in rows]
-    found = columns(predictions, references, metrics, manner)
-    result = summary(found, len(rows), groups)
+    paths = list(dict.fromkeys(paths))
+    if to and len(paths) > 1:
+        raise BadInput(f"--to {to} takes the rows of one file; {len(paths)} are named")
+    everyone = (*paths, *([against] if against else ()))
+    systems = {path: _system(path, metrics, manner, names) for path in everyone}
+    first = systems[paths[0]]
+    for other in systems.values():
+        _check_same_rows(first, other)
+    groups = None if group is None else _groups(first, group)
+    drawn = {"intervals_by": f"{METHOD}, {RESAMPLES} resamples of {group or 'row'}s"}
+    results: list[dict[str, Any]] = []
+    for path in paths:
+        result = _scored(systems[path], groups, contamination) | drawn
+        if against:
+            tests = paired_tests(systems[path].found, systems[against].found, groups)
+            result["difference"] = tests
+        results.append(result)
     if to:
-        _write(to, rows, result["rows"])
-    for row, scored in zip(rows, result["rows"], strict=True):
-        if "id" in row:
-            scored["id"] = row["id"]
-    if contamination:
-        dirty = dirty_items(contamination)
-        for name, wanted in (("clean", False), ("dirty", True)):
-            part = [i for i, row in enumerate(rows) if (str(row.get("id")) in dirty) is wanted]
-            result[name] = {"rows": len(part), "corpus": _corpus(found, part)}
-    if against:
-        others = _others(path, rows, against, names)
-        result["difference"] = paired_tests(
-            (predictions, others), references, metrics, manner, groups
-        )
-    return result
+        _write(to, first.rows, results[0]["rows"])
+    if len(results) == 1:
+        return results[0]
+    best = best_systems({str(path): systems[path].found for path in paths}, groups)
+    named = zip(paths, results, strict=True)
+    return {"systems": [{"file": str(path), **result} for path, result in named], "best": best}
 
 
 def prediction_columns(text: str | None) -> Columns:
@@ -110,11 +125,41 @@ def dirty_items(path: Path, sets: Collection[str] = ()) -> set[str]:
     return {item["id"] for item in items if not sets or item["benchmark"] in sets}
 
 
-def _groups(path: Path, rows: Rows, field: str) -> list[str]:
-    for number, row in enumerate(rows, 1):
+def _system(path: Path, metrics: Sequence[str], manner: Manner, names: Columns) -> System:
+    rows = read_predictions(path, names)
+    texts, references = [r["prediction"] for r in rows], [r["references"] for r in rows]
+    return System(path, rows, columns(texts, references, metrics, manner))
+
+
+def _check_same_rows(first: System, other: System) -> None:
+    if [row["references"] for row in first.rows] != [row["references"] for row in other.rows]:
+        raise BadInput(
+            f"{other.path} does not have the references of {first.path}, row by row; a paired test "
+            "compares two systems on the same rows"
+        )
+
+
+def _scored(
+    system: System, groups: Sequence[Hashable] | None, contamination: Path | None
+) -> dict[str, Any]:
+    """The summary of a system, its rows with their ids, and its clean and dirty parts."""
+    result = summary(system.found, len(system.rows), groups)
+    for row, scored in zip(system.rows, result["rows"], strict=True):
+        if "id" in row:
+            scored["id"] = row["id"]
+    if contamination:
+        dirty = dirty_items(contamination)
+        for name, wanted in (("clean", False), ("dirty", True)):
+            part = [i for i, r in enumerate(system.rows) if (str(r.get("id")) in dirty) is wanted]
+            result[name] = {"rows": len(part), "corpus": _corpus(system.found, part)}
+    return result
+
+
+def _groups(system: System, field: str) -> list[str]:
+    for number, row in enumerate(system.rows, 1):
         if not isinstance(row.get(field), str | int):
-            raise BadInput(f"{path}, row {number} has no '{field}' to group by")
-    return [str(row[field]) for row in rows]
+            raise BadInput(f"{system.path}, row {number} has no '{field}' to group by")
+    return [str(row[field]) for row in system.rows]
 
 
 def _corpus(found: dict[str, Column], part: list[int]) -> dict[str, Any]:
@@ -125,18 +170,11 @@ def _corpus(found: dict[str, Column], part: list[int]) -> dict[str, Any]:
 
 def _write(to: Path, rows: Rows, scored: Rows) -> None:
     pairs = zip(rows, scored, strict=True)
-    write_json_lines(to, (row | {m: figure(value) for m, value in of.items()} for row, of in pairs))
+    write_json_lines(to, (row | _figures(of) for row, of in pairs))
 
 
-def _others(path: Path, rows: Rows, against: Path, names: Columns) -> list[str]:
-    """Another system's predictions for the same references."""
-    others = read_predictions(against, names)
-    if [row["references"] for row in rows] != [row["references"] for row in others]:
-        raise BadInput(
-            f"{against} does not have the references of {path}, row by row; a paired test compares "
-            "two systems on the same rows"
-        )
-    return [row["prediction"] for row in others]
+def _figures(scored: dict[str, Any]) -> dict[str, float]:
+    return {name: figure(value) for name, value in scored.items() if name != "id"}
 
 
 def _read(place: str, row: dict[str, Any]) -> dict[str, Any]:

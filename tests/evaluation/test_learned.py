@@ -10,7 +10,7 @@ import pytest
 from cluster.errors import BadInput
 from tasks.evaluation.learned import LearnedMetric, damage, learn_file, tau
 from tasks.evaluation.overlap.scores import METRICS, Manner, columns, figure, summary
-from tasks.evaluation.predictions import score_file
+from tasks.evaluation.predictions import score_files
 
 TEXT = "the river carries cold water from high hills to an old mill near our town"
 
@@ -51,7 +51,7 @@ def test_every_scorer_has_a_signature_an_interval_and_a_paired_test(
         rows = [{"prediction": damage(t, share, random), "reference": t} for t in texts]
         files.append(tmp_path / f"{name}.jsonl")
         files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
-    result = score_file(files[0], METRICS, manner, against=files[1])
+    result = score_files([files[0]], METRICS, manner, against=files[1])
     for metric in METRICS:
         low, high = result["intervals"][metric]
         assert low <= figure(result["corpus"][metric]) <= high
@@ -59,7 +59,7 @@ def test_every_scorer_has_a_signature_an_interval_and_a_paired_test(
         assert test["interval"][0] <= test["difference"] <= test["interval"][1]
         assert test["signature"] == result["signatures"][metric]
         assert 0 < test["p"] <= 1 and (test["p"] < 0.05 or metric in ("exact", "bertscore"))
-    same = score_file(files[0], METRICS, manner, against=files[0])["difference"]
+    same = score_files([files[0]], METRICS, manner, against=files[0])["difference"]
     assert {(test["difference"], test["p"]) for test in same.values()} == {(0.0, 1.0)}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cluster.errors import BadInput
+from cluster.errors import BadInput, StageFailed
 from flows.cli import app
 
 PREDICTIONS = [
@@ -109,3 +109,94 @@ def test_a_metric_is_learnt_from_a_table(tmp_path: Path) -> None:
     table = as_csv(tmp_path / "pairs.csv", rows, ref="gold")
     wanted = command("learn", as_lines(tmp_path / "pairs.jsonl", rows), "--json")
     assert command("learn", table, "--columns", "ref=gold", "--json") == wanted
+
+
+TEXTS = ["the old mill turns at dawn", "water runs down the hill", "the channel is dry", "it is"]
+
+
+def system(path: Path, damage: int) -> Path:
+    """Predictions of 32 rows, so many of them wrong."""
+    rows = [{"prediction": "x" if i < damage else TEXTS[i % 4] + f" {i}",
+             "reference": TEXTS[i % 4] + f" {i}"} for i in range(32)]  # fmt: skip
+    return as_lines(path, rows)
+
+
+def test_several_systems_stand_in_one_table_and_only_a_test_names_the_best(tmp_path: Path) -> None:
+    files = [system(tmp_path / f"{name}.jsonl", n) for name, n in (("a", 20), ("b", 1), ("c", 0))]
+    found = command("score", *files, "--metrics", "rouge1,ter", "--json")
+    assert [one["file"] for one in found["systems"]] == [str(path) for path in files]
+    assert found["systems"][0] == {
+        "file": str(files[0]), **command("score", files[0], "--metrics", "rouge1,ter", "--json")
+    }  # fmt: skip
+    assert {test["best"] for test in found["best"].values()} == {None}
+    assert {test["first"] for test in found["best"].values()} == {str(files[2])}
+    shown = command("score", *files[:2], "--metrics", "rouge1,ter")
+    assert shown.count(" *") == 2 and "ter: lower is better" in shown
+    assert "rouge1|words:unicode" in shown and "BCa bootstrap, 1000 resamples of rows" in shown
+    with pytest.raises(BadInput, match="does not have the references of"):
+        command("score", files[0], as_lines(tmp_path / "d.jsonl", PREDICTIONS))
+    with pytest.raises(BadInput, match="takes the rows of one file; 2 are named"):
+        command("score", *files[:2], "--to", tmp_path / "to.jsonl")
+
+
+def test_a_score_beyond_its_limit_ends_with_1_and_says_by_how_much(tmp_path: Path) -> None:
+    path, metrics = system(tmp_path / "a.jsonl", 8), ("--metrics", "rouge1,ter,bleu")
+    found = command("score", path, *metrics, "--json")["corpus"]
+    rouge, ter = found["rouge1"]["fmeasure"], found["ter"]
+    assert command("score", path, *metrics, "--fail-under", f"rouge1={rouge},ter={ter}")
+    result = CliRunner().invoke(
+        app, ["score", str(path), *metrics, "--json", "--fail-under", "rouge1=.8,ter=20,bleu=10"]
+    )
+    assert isinstance(result.exception, StageFailed)
+    words = str(result.exception)
+    assert words.startswith(f"rouge1 of {path} is 0.75, 0.05 below 0.8; ter of {path} is 2")
+    assert words.endswith("above 20 (lower is better)")
+    missed = json.loads(result.stdout)["missed"]
+    assert [one["name"] for one in missed] == ["rouge1", "ter"]
+    assert missed[0]["by"] == pytest.approx(0.05)
+    for limits, why in (
+        ("chrf=30", "'chrf' is not measured; choose from bleu, rouge1, ter"),
+        ("bleu=high", "write each NAME=NUMBER once"),
+        ("bleu", "write each NAME=NUMBER once"),
+        ("bleu=1,bleu=2", "write each NAME=NUMBER once"),
+        ("bleu=nan", "write each NAME=NUMBER once"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            command("score", path, *metrics, "--fail-under", limits)
+
+
+def test_an_exam_below_its_limit_ends_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
+    rows = [{"question": str(i), "answers": [str(i)]} for i in range(4)]
+    as_lines(tmp_path / "rows.jsonl", rows)
+    (tmp_path / "exam.yaml").write_text("name: sums\nkind: exact\nrows: rows.jsonl\n")
+    given = as_csv(tmp_path / "answers.csv", [{"prediction": str(min(i, 2))} for i in range(4)])
+    asked = ("exam", "mine", tmp_path / "exam.yaml", "--answers", given)
+    assert "accuracy" in command(*asked, "--fail-under", "accuracy=.75")
+    with pytest.raises(StageFailed, match=r"accuracy of sums, mine is 0.75, 0.05 below 0.8"):
+        command(*asked, "--fail-under", "accuracy=.8")
+    with pytest.raises(BadInput, match="'acuracy' is not measured; did you mean 'accuracy'"):
+        command(*asked, "--fail-under", "acuracy=.8")
+
+
+def test_agreement_begins_with_the_headline_and_dumps_nothing(tmp_path: Path) -> None:
+    rows = [row | {"document": "ab"[i % 2]} for i, row in enumerate(RATED * 2)]
+    options = ("--human", "rating", "--text", "text", "--own", "own", "--group", "document",
+               "--raters", "score,rating", "--calibration", "linear")  # fmt: skip
+    shown = command("agree", as_lines(tmp_path / "r.jsonl", [*rows, rows[0] | {"score": None}]),
+                    *options)  # fmt: skip
+    first = shown.splitlines()[0]
+    assert first.startswith("r .89 [.89, .99], rho .89 [") and first.endswith(
+        "with people on 12 rows, 1 more unscored"
+    )
+    assert not set("{}'") & set(shown.replace("people's", "").replace("Krippendorff's", ""))
+    assert "within groups, the mean of 2" in shown and "Krippendorff's alpha (ordinal)" in shown
+
+
+def test_a_learned_metric_begins_with_what_it_is_worth(tmp_path: Path) -> None:
+    rows = [{"ref": f"{t} {i}", "better": f"{t} {i}", "worse": "x"}
+            for i, t in enumerate(TEXTS * 2)]  # fmt: skip
+    shown = command("learn", as_lines(tmp_path / "pairs.jsonl", rows))
+    assert shown.startswith("tau 1.00 [1.00, 1.00], not told from chrF's 1.00: ")

@@ -11,7 +11,7 @@ from tasks.training.facts import Ending
 log = logging.getLogger("headrace.evaluate")
 
 
-@stage(version=4)
+@stage(version=5)
 def evaluate(
     model: Artifact,
     shards: Artifact,

@@ -1,9 +1,11 @@
-"""Scores of predictions against references: BLEU, chrF, ROUGE, METEOR, BERTScore.
+"""Scores of predictions against references: BLEU, chrF, TER, ROUGE, METEOR, BERTScore.
 
     headrace score FILE.jsonl --metrics bleu,rougeL --json
 
-BLEU and chrF are sacrebleu's, 0-100; the others are ours, 0-1. Every metric carries a signature:
-all that its value depends on besides the texts.
+BLEU, chrF and TER are sacrebleu's, in percent; the others are ours, 0-1. TER (Snover et al., A
+study of translation edit rate, 2006) counts edits: less is better, and over 100 is possible.
+
+Every metric carries a signature: all that its value depends on besides the texts.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -26,7 +28,18 @@ References = Sequence[Sequence[str]]
 Tokenize = Literal["13a", "intl", "zh", "char", "none"]
 Smooth = Literal["exp", "floor", "add-k", "none"]
 EVERY, RESAMPLES = slice(None), 1000
-METRICS = ("bleu", *rouge.METRICS, "meteor", "chrf", "chrf++", "exact", "bertscore", "learned")
+METRICS = (
+    "bleu",
+    *rouge.METRICS,
+    "meteor",
+    "chrf",
+    "chrf++",
+    "ter",
+    "exact",
+    "bertscore",
+    "learned",
+)
+LOWER_IS_BETTER = frozenset({"ter"})
 
 
 @dataclass(frozen=True)
@@ -95,8 +108,8 @@ def score(
     "rows": [{metric: value}], "signatures": {metric: text}}`.
 
     A value is a float, or `{precision, recall, fmeasure}` for ROUGE and BERTScore. `corpus` is the
-    corpus score of BLEU and chrF and the mean over rows of the others; `intervals` are its 95 %
-    bootstrap intervals over rows, of the F-measure where there are parts.
+    corpus score of BLEU, chrF and TER and the mean over rows of the others; `intervals` are its
+    95 % BCa bootstrap intervals over rows, of the F-measure where there are parts.
     Raises BadInput for an unknown metric or a row without references.
     """
     found = columns(predictions, references, metrics)
@@ -119,16 +132,16 @@ def summary(
 def intervals(
     found: Mapping[str, Column], rows: np.ndarray, groups: Sequence[Hashable] | None = None
 ) -> dict[str, list[float]]:
-    """95 % bootstrap intervals of the value of these rows, by number; every metric over the same
-    resamples of rows, or of the rows' `groups`.
+    """95 % BCa bootstrap intervals of the value of these rows, by number; every metric over the
+    same resamples of rows, or of the rows' `groups`.
     """
-    from tasks.evaluation.statistics.intervals import interval, resamples
+    from tasks.evaluation.statistics.intervals import bootstrap
 
-    drawn: dict[str, list[float]] = {name: [] for name in found}
-    for places in resamples(len(rows), groups, count=RESAMPLES):
-        for name, column in found.items():
-            drawn[name].append(column.figure(rows[places]))
-    return {name: list(interval(values)) for name, values in drawn.items()}
+    def figures(places: np.ndarray) -> list[float]:
+        return [column.figure(rows[places]) for column in found.values()]
+
+    drawn = bootstrap(figures, len(rows), groups, count=RESAMPLES)
+    return {name: list(drawn.interval(number)) for number, name in enumerate(found)}
 
 
 def columns(
@@ -240,6 +253,12 @@ def _chrf_words(predictions: Predictions, references: References, manner: Manner
     return _counted("chrf++", metric, metric, predictions, references)
 
 
+def _ter(predictions: Predictions, references: References, manner: Manner) -> Column:
+    from sacrebleu.metrics import TER
+
+    return _counted("ter", TER(), TER(), predictions, references)
+
+
 def _counted(
     name: str, corpus: Any, sentence: Any, predictions: Predictions, references: References
 ) -> Column:
@@ -258,6 +277,7 @@ OTHERS: dict[str, Callable[[Predictions, References, Manner], Column]] = {
     "bleu": _bleu,
     "chrf": _chrf,
     "chrf++": _chrf_words,
+    "ter": _ter,
     "meteor": _meteor,
     "exact": _exact,
     "bertscore": _bertscore,

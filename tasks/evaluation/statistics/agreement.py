@@ -6,7 +6,6 @@ headrace agree SCORES.jsonl --human FIELD --json
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ from tasks.evaluation.statistics import audits
 from tasks.evaluation.statistics.calibration import How, calibrate
 from tasks.evaluation.statistics.intervals import (
     CORRELATIONS,
+    bootstrap,
     correlation,
     known,
     members,
-    statistic_interval,
 )
 from tasks.evaluation.statistics.reliability import Level, krippendorff
 
@@ -60,18 +59,19 @@ def agree_file(
             "three are needed"
         )
     used, scores, humans = zip(*known, strict=True)
-    result = agree(scores, humans, [row.name(group) for row in used] if group else None)
-    result["unscored"] = len(rows) - len(used)
+    groups = [row.name(group) for row in used] if group else None
+    lengths = [float(len(str(row.value(text)))) for row in used] if text else []
+    family = [row.flag(own) for row in used] if own else []
+    # Of all rows, those without a human rating too.
+    ratings = [row.ratings(raters) for row in rows] if raters else []
+    result = agree(scores, humans, groups) | {"unscored": len(rows) - len(used)}
     if calibration:
         result["calibration"] = calibrate(scores, humans, calibration)
-    if text:
-        lengths = [float(len(str(row.value(text)))) for row in used]
+    if lengths:
         result["length"] = audits.length_audit(scores, lengths, humans)
-    if own:
-        family = [row.flag(own) for row in used]
+    if family:
         result["family"] = audits.family_audit(scores, family, humans)
-    if raters:  # over all rows, those without a human rating too
-        ratings = [row.ratings(raters) for row in rows]
+    if ratings:
         levels: tuple[Level, ...] = ("interval", "ordinal")
         result["alpha"] = {level: krippendorff(ratings, level) for level in levels}
     return result
@@ -142,10 +142,14 @@ def agree(
     """
     data = np.array([scores, humans], dtype=np.float64).T
     result: dict[str, Any] = {"n": len(data), "interval": {}}
-    for name in CORRELATIONS:
-        result[name] = known(correlation(name, data))
-        low, high = statistic_interval(partial(correlation, name), data, groups, count=resamples)
-        result["interval"][name] = [known(low), known(high)]
+
+    def correlations(rows: np.ndarray) -> list[float]:
+        return [correlation(name, data[rows]) for name in CORRELATIONS]
+
+    found = bootstrap(correlations, len(data), groups, count=resamples)
+    for number, name in enumerate(CORRELATIONS):
+        result[name] = known(found.found_S[number])
+        result["interval"][name] = [known(end) for end in found.interval(number)]
     if set(np.unique(data)) <= {0.0, 1.0}:
         gaps = data[:, 0] - data[:, 1]
         errors = {"false_pass": int((gaps > 0).sum()), "false_fail": int((gaps < 0).sum())}

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from tasks.evaluation.statistics.intervals import (
+    bootstrap,
     correlation,
-    interval,
     known,
-    resamples,
     statistic_interval,
 )
 
@@ -44,13 +43,16 @@ def family_audit(
     mine = np.asarray(own, bool)
     if not mine.any() or mine.all():
         return {"difference": None, "interval": None, "own": int(mine.sum())}
-    drawn = [
-        values[rows][mine[rows]].mean() - values[rows][~mine[rows]].mean()
-        for rows in resamples(len(values), count=1000)
-        if mine[rows].any() and not mine[rows].all()
-    ]
-    gap = float(values[mine].mean() - values[~mine].mean())
-    return {"difference": gap, "interval": list(interval(drawn)), "own": int(mine.sum())}
+
+    def gap(rows: np.ndarray) -> list[float]:
+        both = (rows[mine[rows]], rows[~mine[rows]])
+        if not all(map(len, both)):
+            return [float("nan")]
+        return [float(values[both[0]].mean() - values[both[1]].mean())]
+
+    found = bootstrap(gap, len(values), count=1000)
+    ends = [known(end) for end in found.interval()]
+    return {"difference": float(found.found_S[0]), "interval": ends, "own": int(mine.sum())}
 
 
 def _without(column: Sequence[float], given: Sequence[float]) -> np.ndarray:

@@ -4,55 +4,68 @@ Source: Koehn, Statistical significance tests for machine translation evaluation
 is that of sacrebleu, which centres the resampled differences (Riezler and Maxwell 2005).
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tasks.evaluation.overlap.scores import PLAIN, Column, Manner, columns
-from tasks.evaluation.statistics.intervals import interval, resamples
+from tasks.evaluation.overlap.scores import LOWER_IS_BETTER, Column
+from tasks.evaluation.statistics.intervals import Bootstrap, bootstrap
 
 RESAMPLES = 1000
 SEED = 12345
+LEVEL = 0.05
 
 
 def paired_tests(
-    systems: tuple[Sequence[str], Sequence[str]],
-    references: Sequence[Sequence[str]],
-    metrics: Sequence[str],
-    manner: Manner = PLAIN,
+    first: Mapping[str, Column],
+    second: Mapping[str, Column],
     groups: Sequence[Hashable] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Per metric `{difference, interval, p, resamples, signature}` of the first system over the
-    second.
+    second, from their columns of the same rows.
 
-    BLEU and chrF are counted again on each resample, the others averaged; of ROUGE and BERTScore it
-    is the F-measure. With `groups` (documents, say), whole groups are drawn.
+    BLEU, chrF and TER are counted again on each resample, the others averaged; of ROUGE and
+    BERTScore it is the F-measure. With `groups` (documents, say), whole groups are drawn. The
+    interval is a BCa one.
     """
-    first, second = (columns(system, references, metrics, manner) for system in systems)
-    drawn: dict[str, list[float]] = {metric: [] for metric in first}
-    for rows in resamples(len(references), groups, SEED, RESAMPLES):
-        for metric, values in drawn.items():
-            values.append(_gap(first[metric], second[metric], rows))
+
+    def gaps(rows: np.ndarray) -> list[float]:
+        return [first[m].figure(rows) - second[m].figure(rows) for m in first]
+
+    n = len(next(iter(first.values())).rows)
+    drawn = bootstrap(gaps, n, groups, SEED, RESAMPLES)
     return {
-        metric: _summary(np.array(values), _gap(first[metric], second[metric]))
-        | {"signature": first[metric].signature}
-        for metric, values in drawn.items()
+        metric: _summary(drawn, number) | {"signature": column.signature}
+        for number, (metric, column) in enumerate(first.items())
     }
 
 
-def _gap(first: Column, second: Column, rows: np.ndarray | slice = slice(None)) -> float:
-    return first.figure(rows) - second.figure(rows)
+def best_systems(
+    systems: Mapping[str, Mapping[str, Column]], groups: Sequence[Hashable] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Per metric the `first` system and the `next` one, the paired test between them, and `best`:
+    the first where the test says that it is better (p under 0.05, and 0 outside the interval, which
+    of few rows is the more careful), else None.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for metric in next(iter(systems.values())):
+        sign = 1 if metric in LOWER_IS_BETTER else -1
+        ranked = sorted(systems, key=lambda name: sign * systems[name][metric].figure())
+        a, b = ranked[:2]
+        one, other = ({metric: systems[name][metric]} for name in (a, b))
+        test = paired_tests(one, other, groups)[metric]
+        low, high = test["interval"]
+        sure = test["p"] < LEVEL and (low > 0 or high < 0)
+        found[metric] = {"best": a if sure else None, "first": a, "next": b, **test}
+    return found
 
 
-def _summary(drawn: np.ndarray, real: float) -> dict[str, Any]:
+def _summary(drawn: Bootstrap, number: int) -> dict[str, Any]:
     """The difference with its 95 % interval and how likely one as large is by chance alone."""
-    extreme = np.abs(drawn - drawn.mean()) >= abs(real)
+    real, values = float(drawn.found_S[number]), drawn.drawn_RS[:, number]
+    extreme = np.abs(values - values.mean()) >= abs(real)
     # Plus one: so few resamples cannot show a p of 0.
-    p = float((extreme.sum() + 1) / (len(drawn) + 1))
-    return {
-        "difference": real,
-        "interval": list(interval(drawn.tolist())),
-        "p": p,
-        "resamples": len(drawn),
-    }
+    p = float((extreme.sum() + 1) / (len(values) + 1))
+    ends = list(drawn.interval(number))
+    return {"difference": real, "interval": ends, "p": p, "resamples": len(values)}

@@ -1,5 +1,6 @@
 import gzip
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from cluster.errors import BadInput
 from tasks.evaluation.overlap.meteor import TOKEN, meteor, meteor_tokens, tokens
 from tasks.evaluation.overlap.scores import METRICS, PLAIN, Manner, columns, score
 from tasks.evaluation.overlap.wordnet import folder
-from tasks.evaluation.predictions import score_file
+from tasks.evaluation.predictions import score_files
 
 
 def write(path: Path, *rows: Any) -> Path:
@@ -28,7 +29,7 @@ def test_every_metric_answers_for_corpus_and_rows(tmp_path: Path) -> None:
         {"prediction": "police killed the gunman", "reference": "police kill the gunman"},
     )
     local = [m for m in METRICS if m not in ("bertscore", "learned")]
-    result = score_file(path, local)
+    result = score_files([path], local)
     assert set(result["corpus"]) == set(local) == set(result["signatures"])
     assert [row.get("id") for row in result["rows"]] == ["a", None]
     assert result["rows"][1]["rougeL"]["fmeasure"] == 0.75
@@ -43,7 +44,7 @@ def test_intervals_widen_when_rows_of_a_document_are_drawn_together(tmp_path: Pa
         for i in range(64)
     ]
     path = write(tmp_path / "p.jsonl", *rows)
-    result, grouped = (score_file(path, ["rouge1", "bleu"], group=g) for g in (None, "doc"))
+    result, grouped = (score_files([path], ["rouge1", "bleu"], group=g) for g in (None, "doc"))
     assert result["n"] == 64
     for metric in ("rouge1", "bleu"):
         (low, high), (wider_low, wider_high) = (r["intervals"][metric] for r in (result, grouped))
@@ -51,7 +52,7 @@ def test_intervals_widen_when_rows_of_a_document_are_drawn_together(tmp_path: Pa
         assert low < (value["fmeasure"] if metric == "rouge1" else value) < high
         assert wider_high - wider_low > 1.5 * (high - low)
     with pytest.raises(BadInput, match="row 1 has no 'page' to group by"):
-        score_file(path, ["rouge1"], group="page")
+        score_files([path], ["rouge1"], group="page")
 
 
 def test_scored_rows_are_written_for_agreement_with_people(tmp_path: Path) -> None:
@@ -63,11 +64,28 @@ def test_scored_rows_are_written_for_agreement_with_people(tmp_path: Path) -> No
         for i, text in enumerate(texts)
     ]
     scored = tmp_path / "scored.jsonl"
-    score_file(write(tmp_path / "p.jsonl", *rows), ["rouge1", "chrf"], to=scored)
+    score_files([write(tmp_path / "p.jsonl", *rows)], ["rouge1", "chrf"], to=scored)
     found = [json.loads(line) for line in scored.read_text().splitlines()]
     assert [row["rouge1"] for row in found] == [1.0, 0.75, 0.5, 0.0]
     assert found[0]["größe"] == "ja"
     assert agree_file(scored, "people", "rouge1")["kendall"] == pytest.approx(1.0)
+
+
+def test_ter_is_sacrebleus_to_the_last_bit() -> None:
+    """Of lengths that are thirds: their sum depends on the order."""
+    from sacrebleu.metrics import TER
+
+    words = ["a", "b", "c", "d", "e", "f", "g"]
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices(words, k=draw.randint(0, 5))) for _ in range(800)]
+    predictions, *streams = texts[:200], texts[200:400], texts[400:600], texts[600:]
+    theirs = TER().corpus_score(predictions, streams)
+    references = [list(row) for row in zip(*streams, strict=True)]
+    column = columns(predictions, references, ["ter"])["ter"]
+    assert column.corpus() == theirs.score
+    one = TER().sentence_score(predictions[7], references[7])
+    assert column.rows[7] == one.score
+    assert column.signature.startswith("ter|nrefs:3|case:lc|tok:tercom|norm:no|punct:yes|asian:no|")
 
 
 def test_perfect_and_empty_predictions() -> None:
@@ -105,7 +123,7 @@ def test_seven_times_the() -> None:
 def test_a_bad_line_is_named(tmp_path: Path, bad: Any, words: str) -> None:
     path = write(tmp_path / "p.jsonl", {"prediction": "x", "references": ["x"]}, bad)
     with pytest.raises(BadInput, match=words):
-        score_file(path, ["bleu"])
+        score_files([path], ["bleu"])
 
 
 def test_unusable_requests_are_refused(tmp_path: Path) -> None:
@@ -116,9 +134,9 @@ def test_unusable_requests_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="1 of them empty"):
         score(["x"], [[]], ["bleu"])
     with pytest.raises(BadInput, match="has no rows"):
-        score_file(write(tmp_path / "p.jsonl"), ["bleu"])
+        score_files([write(tmp_path / "p.jsonl")], ["bleu"])
     with pytest.raises(BadInput, match="cannot be read"):
-        score_file(tmp_path / "absent.jsonl", ["bleu"])
+        score_files([tmp_path / "absent.jsonl"], ["bleu"])
 
 
 def test_a_line_separator_inside_a_text_does_not_end_the_line(tmp_path: Path) -> None:
@@ -126,7 +144,7 @@ def test_a_line_separator_inside_a_text_does_not_end_the_line(tmp_path: Path) ->
     line = '{"prediction": "a\u2028b", "reference": "a\u2028b"}\n'.encode()
     for content in (line, gzip.compress(line), b"\xef\xbb\xbf" + line):
         path.write_bytes(content)
-        assert len(score_file(path, ["rouge1"])["rows"]) == 1
+        assert len(score_files([path], ["rouge1"])["rows"]) == 1
 
 
 def test_published_sacrebleu_cases(eval_data: Path) -> None:
@@ -181,6 +199,8 @@ def test_all_published_translation_systems(wmt17: Any) -> None:
         if len(expected[name]) == 4:
             found = columns(predictions, references, ["chrf", "chrf++"], Manner(chrf_eps=True))
             assert [round(c.figure(), 4) for c in found.values()] == expected[name][:2]
+            ter = columns(predictions, references, ["ter"])["ter"].figure()
+            assert round(ter / 100, 3) == expected[name][-1]
 
 
 def test_meteor_as_published(eval_data: Path) -> None:
@@ -233,9 +253,9 @@ def test_scores_are_split_by_what_was_in_the_training_text(tmp_path: Path) -> No
     items = [{"id": "1", "dirty": True}, {"id": "two", "dirty": False}]
     found = write(tmp_path / "items.jsonl", *items)
     for contamination in (found, tmp_path):
-        result = score_file(path, ["rouge1"], contamination=contamination)
+        result = score_files([path], ["rouge1"], contamination=contamination)
         assert result["dirty"]["rows"] == 1 and result["clean"]["rows"] == 2
         assert result["dirty"]["corpus"]["rouge1"]["fmeasure"] == 1
         assert result["clean"]["corpus"]["rouge1"]["fmeasure"] == 0.25
     with pytest.raises(BadInput, match="lists `decontaminate` artifacts"):
-        score_file(path, ["rouge1"], contamination=tmp_path / "absent")
+        score_files([path], ["rouge1"], contamination=tmp_path / "absent")

@@ -1,15 +1,18 @@
 import gzip
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from cluster.errors import BadInput
 from tasks.evaluation.statistics.agreement import agree, agree_file
-from tasks.evaluation.statistics.intervals import interval, mean_interval, resamples
+from tasks.evaluation.statistics.intervals import bootstrap, mean_interval, resamples
 
 
 def write(path: Path, *rows: Any) -> Path:
@@ -139,5 +142,33 @@ def test_groups_are_drawn_whole_and_widen_the_interval() -> None:
     assert together[1] - together[0] > 2 * (alone[1] - alone[0])
 
 
+def test_the_interval_is_scipys_bca_of_the_same_resamples() -> None:
+    data = np.random.default_rng(1).lognormal(0, 1.2, 40)
+    found = bootstrap(lambda rows: [data[rows].mean(), data[rows].std()], len(data), count=300)
+    for number, statistic in enumerate((np.mean, np.std)):
+        drawn = SimpleNamespace(bootstrap_distribution=found.drawn_RS[:, number])
+        theirs = stats.bootstrap(
+            (data,), statistic, n_resamples=0, method="BCa", bootstrap_result=drawn
+        ).confidence_interval
+        assert found.interval(number) == pytest.approx(tuple(theirs), rel=1e-9)
+
+
+def test_the_skewness_of_many_rows_is_that_of_blocks_of_them() -> None:
+    data = np.random.default_rng(2).lognormal(0, 1, 1000)
+    found = bootstrap(lambda rows: [data[rows].mean()], len(data), count=300)
+    assert len(found.without_BS) == 200
+    every = [[(data.sum() - value) / (len(data) - 1)] for value in data]
+    exact = replace(found, without_BS=np.array(every)).interval()
+    assert found.interval() == pytest.approx(exact, abs=0.1 * (exact[1] - exact[0]))
+    low, high = np.quantile(found.drawn_RS, [0.025, 0.975])
+    assert exact[0] > low and exact[1] > high
+
+
+@pytest.mark.parametrize("values", [[2.0] * 9, [0.1 + 0.2, 0.3] * 5, [7.0]])
+def test_what_does_not_vary_has_an_interval_of_no_width(values: list[float]) -> None:
+    assert mean_interval(values) == pytest.approx((values[0], values[0]))
+    assert mean_interval(values, ["one"] * len(values)) == pytest.approx((values[0], values[0]))
+
+
 def test_no_statistics_no_interval() -> None:
-    assert all(math.isnan(end) for end in interval([]))
+    assert all(math.isnan(end) for end in bootstrap(lambda _: [math.nan], 5, count=9).interval())
