@@ -11,7 +11,7 @@ from cluster.store import Draft
 from tasks.evaluation.exams.settings import ExamSettings
 
 
-@stage(version=3)
+@stage(version=4)
 def exam(
     settings: ExamSettings,
     draft: Draft,

@@ -48,7 +48,7 @@ def check_judged(found: Outcome, settings: JudgeSettings) -> None:
         )
 
 
-@stage(version=4, gate=check_judged)
+@stage(version=5, gate=check_judged)
 def judge(
     answers: Artifact,
     instruct: Artifact,
