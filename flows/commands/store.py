@@ -67,9 +67,8 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """One artifact in full; also a model folder or a preset such as gpt2-xl: its architecture."""
-    from rich.pretty import pprint
-
     from flows.views.architecture import print_model
+    from flows.views.manifest import show_manifest
     from flows.views.tokens import print_samples, print_shards
 
     with output(as_json) as out:
@@ -80,16 +79,12 @@ def show(
             return
         found = _described(name)
         out.result(found)
-        if "fingerprint" in found and not as_json:
-            pprint({k: v for k, v in found.items() if k not in IN_TABLES}, **SHORT)
+        if "fingerprint" in found:
+            show_manifest(out, found)
         if "longest_documents" in found:
             print_shards(out, found)
         if "parts" in found:
             print_model(out, found)
-
-
-IN_TABLES = ("parts", "shape", "sources", "longest_documents")
-SHORT: dict[str, Any] = {"expand_all": True, "max_length": 12, "max_string": 160}
 
 
 def _seen(name: str, sample: int | None, step: int | None, context: int | None) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
+from flows.views.output import estimate
+
 
 def judged_lines(found: dict[str, Any]) -> Iterator[str]:
     """The lines of a result of `judge_file`."""
     low, high = found["scale"] or (None, None)
     scale = "" if low is None else f" on {low} to {high}"
     rows = f"{found['scored']} of {len(found['rows'])} rows scored"
-    yield f"{found['metric']}  {_figure(found['mean'], found['interval'])}{scale}; {rows}"
+    mean = "no score" if found["mean"] is None else estimate(found["mean"], found["interval"])
+    yield f"{found['metric']}  {mean}{scale}; {rows}"
     yield from _beside(found)
     yield from _compared(found)
     for reason, count in found["unscored"].items():
@@ -31,12 +34,6 @@ def unscored(found: dict[str, Any]) -> str:
     )
 
 
-def _figure(value: float | None, interval: list[float] | None) -> str:
-    if value is None:
-        return "no score"
-    return f"{value:.2f}" + ("" if interval is None else " [{:.2f}, {:.2f}]".format(*interval))
-
-
 def _beside(found: dict[str, Any]) -> Iterator[str]:
     """What an answer that says nothing, and chance, would have."""
     parts = []
@@ -51,14 +48,15 @@ def _beside(found: dict[str, Any]) -> Iterator[str]:
         yield f"beside    {', '.join(parts)}"
     if found["spread"] is not None:
         yield f"spread    {found['spread']:.2f}, the mean standard deviation of a row's verdict"
-    if "repeats" in found and found["repeats"] is not None:
-        yield f"repeats   agree by {found['repeats']:.2f} (Krippendorff's alpha)"
+    if repeats := found.get("repeats"):
+        alpha = estimate(repeats["alpha"], repeats["interval"])
+        yield f"repeats   agree by {alpha} (Krippendorff's alpha, {repeats['units']} rows)"
 
 
 def _compared(found: dict[str, Any]) -> Iterator[str]:
     """What comparisons in both orders come to, and the ranking of the systems."""
     if found.get("pairs"):
-        first = _figure(found["first"], found["first_interval"])
+        first = estimate(found["first"], found["first_interval"])
         yield f"order     {found['flips']:.0%} of pairs turn with it; the first place wins {first}"
     for system, strength in found.get("ranking", {}).items():
         yield f"ranking   {strength:+.2f}  {system}"

@@ -56,6 +56,9 @@ def test_the_table_has_a_row_a_part_and_the_total(capsys: pytest.CaptureFixture[
 @stage(version=1)
 def grind(draft: Draft) -> None:
     hub.save(draft.path, build(SMALL))
+    draft.rows, draft.metrics = 1234, {"loss": 2.345, "rows": 1234.0}
+    draft.facts = {"intervals": {"loss": [2.31, 2.42]}, "by": {"kind": None, "on": True},
+                   "samples": [{"text": "a"}] * 3, "bytes": 3e6}  # fmt: skip
 
 
 def test_an_artifact_that_is_a_model_is_shown_as_both(
@@ -79,3 +82,15 @@ def test_a_folder_is_shown_like_a_preset_and_a_wrong_one_says_why(tmp_path: Path
     (tmp_path / "config.json").write_text('{"model_type": "bloom"}')
     with pytest.raises(BadInput, match="model_type is 'bloom'; it must be one of llama, gpt2"):
         config_of(str(tmp_path))
+
+
+def test_an_artifact_is_shown_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path))
+    made = build_stage(grind, Store(tmp_path), recipe="mill")
+    shown = CliRunner().invoke(app, ["show", "grind"]).stdout
+    assert shown.startswith(f"{made.name}: 1,234 rows, ") and "LlamaForCausalLM" in shown
+    rows = {tuple(line.split(maxsplit=1)) for line in shown.splitlines() if line.startswith(" ")}
+    cells = {tuple(cell.strip() for cell in row) for row in rows}
+    assert {("loss", "2.35 [2.31, 2.42]"), ("rows", "1,234"), ("bytes", "3,000,000"),
+            ("by.kind", "none"), ("by.on", "true"), ("samples", "3 entries")} <= cells  # fmt: skip
+    assert not set("{}'") & set(shown.replace("Transformers'", ""))

@@ -200,3 +200,11 @@ def test_a_learned_metric_begins_with_what_it_is_worth(tmp_path: Path) -> None:
             for i, t in enumerate(TEXTS * 2)]  # fmt: skip
     shown = command("learn", as_lines(tmp_path / "pairs.jsonl", rows))
     assert shown.startswith("tau 1.00 [1.00, 1.00], not told from chrF's 1.00: ")
+
+
+def test_how_far_a_judges_repeats_agree_is_said(tmp_path: Path) -> None:
+    rows = [{"input": "a", "prediction": "b", "replies": [str(n), str(n + 1)]} for n in (1, 2, 4)]
+    shown = command("judge", as_lines(tmp_path / "j.jsonl", rows))
+    assert (
+        shown.startswith("geval_correctness  2.83 [") and "(Krippendorff's alpha, 3 rows)" in shown
+    )

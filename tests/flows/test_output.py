@@ -22,7 +22,7 @@ from flows.views.output import Output
 ROOT = Path(__file__).parents[2]
 HOSTILE = "list[int] of [/x] in [red]a.jsonl[/] :warning: [link=x]y"
 # What of Rich is used: each of these takes `Text`, or is told `markup=False`.
-KNOWN = {"Console", "Text", "Table", "Column", "Progress", "BarColumn", "TaskID", "pprint"}
+KNOWN = {"Console", "Text", "Table", "Column", "Progress", "BarColumn", "TaskID"}
 KNOWN |= {"TextColumn", "TimeElapsedColumn"}
 SOURCES = sorted(p for name in ("flows", "tasks", "cluster") for p in (ROOT / name).rglob("*.py"))
 

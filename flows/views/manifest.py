@@ -1,0 +1,85 @@
+"""An artifact for people: what it is, its figures, and by their names what it was made from."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from flows.views.output import Output, estimate, human, shorten
+from tasks.report.words import duration
+
+MOST_ROWS = 40
+LONGEST = 100
+FEW = 8  # members of a list that are shown
+DIGITS = 12  # of a fingerprint: enough to name it
+
+
+def show_manifest(out: Output, found: Mapping[str, Any]) -> None:
+    """The manifest of an artifact, and where its folder is."""
+    files = found["files"]
+    size = human(sum(file["size"] for file in files.values()), "B")
+    counts = [f"{found[name]:,} {name}" for name in ("rows", "tokens") if found[name] is not None]
+    contents = ", ".join(
+        [*counts, f"{size} in {len(files)} {'file' if len(files) == 1 else 'files'}"]
+    )
+    created = found["created"][:19].replace("T", " ")
+    out.say(f"{found['stage']}/{Path(found['path']).name}: {contents}")
+    out.say(
+        f"made {created} in {duration(found['seconds'])} for {found['recipe']}, by version "
+        f"{found['version']} of the stage\n{found['path']}"
+    )
+    if ledger := found["ledger"]:
+        gone = "".join(f", {n:,} {reason}" for reason, n in ledger["rejects"].items())
+        out.say(f"ledger: {ledger['in']:,} rows in, {ledger['out']:,} out{gone}")
+    facts = dict(found["facts"])
+    intervals = facts.pop("intervals", {})
+    _table(out, "metrics", [(n, _figure(v, intervals.get(n))) for n, v in found["metrics"].items()])
+    settings = found["settings"]
+    _table(out, "settings", [*_named(settings.get("settings", settings))])
+    _table(out, "made from", [*_inputs(found["inputs"])])
+    for title, values in (("facts", facts), ("took", found["resources"])):
+        _table(out, title, [*_named(values)])
+    _table(out, "libraries", [*_named(found["libraries"])])
+
+
+def _inputs(inputs: Mapping[str, str | list[str]]) -> Iterator[tuple[str, str]]:
+    for name, prints in inputs.items():
+        for fingerprint in [prints] if isinstance(prints, str) else prints:
+            yield name, fingerprint[:DIGITS]
+
+
+def _figure(value: float, interval: list[float] | None) -> str:
+    whole = interval is None and float(value).is_integer()
+    return f"{value:,.0f}" if whole else estimate(value, interval)
+
+
+def _table(out: Output, title: str, rows: list[tuple[str, str]]) -> None:
+    if rows:
+        out.say("")
+        out.table((title, ""), rows[:MOST_ROWS])
+    if len(rows) > MOST_ROWS:
+        out.say(f" {len(rows) - MOST_ROWS} more: --json has them")
+
+
+def _named(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Every value by its dotted name."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _named(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", _text(value)
+
+
+def _text(value: Any) -> str:
+    """A value on one line; of a long list or one of records how long it is."""
+    if isinstance(value, list) and value:
+        records = any(isinstance(one, list | dict) for one in value)
+        return (
+            f"{len(value)} entries" if records or len(value) > FEW else ", ".join(map(_text, value))
+        )
+    if value is None or isinstance(value, list | Mapping):
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value.is_integer() or abs(value) >= 1e5 else f"{value:.6g}"
+    return shorten(" ".join(str(value).split()), LONGEST)
