@@ -1,6 +1,5 @@
 """run, data, pretrain, sweep: carry a recipe to a goal. plan: say what would happen."""
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -327,7 +326,10 @@ def _show_sweep(out: Output, plan: dict[str, Any]) -> None:
             f"about {duration(swept['seconds'])}, {swept['slots']} side by side"
         )
     if "designed" in plan:
-        out.say("sweep: " + json.dumps(plan["designed"]))
+        import yaml
+
+        part = {"sweep": plan["designed"]}
+        out.say("\n" + yaml.safe_dump(part, sort_keys=False, default_flow_style=None).rstrip())
 
 
 def register(app: typer.Typer) -> None:

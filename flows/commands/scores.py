@@ -144,7 +144,8 @@ def exam(
         str | None, typer.Option(help="an OpenAI-compatible endpoint that serves the model")
     ] = None,
     answers: Annotated[
-        Path | None, typer.Option(help="its answers, given elsewhere: JSON lines {id, prediction}")
+        Path | None,
+        typer.Option(help="its answers, given elsewhere: JSON lines or CSV with prediction and id"),
     ] = None,
     concurrency: Concurrency = 16,
     contamination: Contamination = None,

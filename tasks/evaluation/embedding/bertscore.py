@@ -131,5 +131,7 @@ def _baseline(path: Path, layer: int) -> Tensor:
     except (OSError, ValueError) as error:
         raise BadInput(f"baseline {path}: {error}; expected lines of LAYER,P,R,F") from error
     if layer not in rows:
-        raise BadInput(f"baseline {path} has no layer {layer}; it has {sorted(rows)}")
+        raise BadInput(
+            f"baseline {path} has no layer {layer}; it has {', '.join(map(str, sorted(rows)))}"
+        )
     return torch.tensor(rows[layer])

@@ -43,7 +43,8 @@ def answer_exam(
         raise BadInput(f"{exam.name}, {settings.model}: {error}") from error
     reasons = Counter(graded.grades[n]["reason"] for n in _missing(graded))
     if not graded.scored:
-        raise BadInput(f"{exam.name}, {settings.model}: no row has an answer, {dict(reasons)}")
+        why = ", ".join(f"{reason} ({count})" for reason, count in reasons.items())
+        raise BadInput(f"{exam.name}, {settings.model}: no row has an answer: {why}")
     ids = [row.get("id", number) for number, row in enumerate(rows, 1)]
     pairs = zip(ids, graded.grades, strict=True)
     write_json_lines(draft.path / ROWS, ({"id": i, **one} for i, one in pairs))

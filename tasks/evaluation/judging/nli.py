@@ -58,5 +58,7 @@ class Contradiction:
         labels = self._model.config.id2label
         found = [int(i) for i, label in labels.items() if part in label.casefold()]
         if len(found) != 1:
-            raise BadInput(f"{folder} has the labels {sorted(labels.values())}; {WANTED}")
+            raise BadInput(
+                f"{folder} has the labels {', '.join(sorted(labels.values()))}; {WANTED}"
+            )
         return found[0]
