@@ -331,17 +331,27 @@ def test_nothing_is_left_of_checkpoints_older_than_two(tmp_path: Path) -> None:
     ("placement", "exact"),
     [
         ({"activation_checkpointing": True}, True),
-        ({"compile": True}, False),
+        ({"compile": True}, True),
+        pytest.param({"compile": True}, False, marks=pytest.mark.slow),
         ({"zero_stage": 2, "offload": "optimizer"}, False),
         ({"zero_stage": 3, "offload": "all", "activation_checkpointing": True}, False),
     ],
 )
 def test_less_memory_and_compiled_layers_change_no_loss(
-    tmp_path: Path, placement: dict[str, Any], exact: bool
+    tmp_path: Path, placement: dict[str, Any], exact: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    compiling = partial(torch.compile, backend="eager" if exact else "inductor")  # takes a minute
+    compiled = []
+
+    def compile_with(call: Any, **how: Any) -> Any:
+        compiled.append(call.__name__)
+        return compiling(call, **how)
+
+    monkeypatch.setattr(torch, "compile", compile_with)
     plain, other = (toy.network_job(tmp_path / name) for name in ("plain", "other"))
     expected = losses(plain)
     found = losses(other, **placement)
+    assert ("_call_impl" in compiled) == ("compile" in placement)  # that of a layer
     assert found == (expected if exact else pytest.approx(expected, rel=1e-5))
 
 

@@ -13,6 +13,7 @@ from model.generation import (
     beam_search,
     choice_log_probabilities,
     generate,
+    reader,
 )
 from model.generation.reader import Reader
 
@@ -131,10 +132,14 @@ def test_greedy_text_is_that_of_full_recomputation(config):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name == "window" else pytest.mark.slow) for name in KINDS],
+    ("name", "backend"),
+    [("window", "eager"), *(pytest.param(n, "inductor", marks=pytest.mark.slow) for n in KINDS)],
 )
-def test_a_compiled_step_writes_the_same(name):
+def test_a_compiled_step_writes_the_same(name, backend, monkeypatch):
+    # By default its graph only is made: generating code for it takes a minute of the compiler.
+    step = torch.compile(reader._logits, backend=backend, recompile_limit=64)
+    steps = []
+    monkeypatch.setattr(reader, "_compiled_logits", lambda: steps.append(1) or step)
     network, ending = made(replace(KINDS[name], depth=1)), Ending(6, stop_ids=frozenset({3, 5}))
     eager = generate(network, PROMPTS, ending, start_ids=START)
     for row, same in zip(
@@ -142,6 +147,7 @@ def test_a_compiled_step_writes_the_same(name):
     ):
         assert row.ids == same.ids
         assert row.log_prob == pytest.approx(same.log_prob, abs=1e-5)
+    assert steps
 
 
 @pytest.mark.parametrize("name", ["t5", "bart", "latent", "window"])
