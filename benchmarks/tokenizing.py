@@ -27,10 +27,11 @@ from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from tasks.data.text import TextWriter, read_batches
 from tasks.tokens.encoder import Encoder, load
+from tasks.tokens.patterns import PATTERNS
 from tasks.tokens.shards.settings import ShardSettings
 from tasks.tokens.shards.stage import shards
 from tasks.tokens.vocabulary.settings import TokenizerSettings
-from tasks.tokens.vocabulary.stage import WORDS, _train, _train_natively, train_tokenizer
+from tasks.tokens.vocabulary.stage import _train, _train_natively, train_tokenizer
 
 ROWS = 128  # nanochat's batch
 
@@ -61,9 +62,9 @@ def training(texts: list[str], settings: TokenizerSettings, size: float) -> None
 
     arrays = [pa.array(texts, pa.large_string())]
     raw = b"\0".join(text.encode() for text in texts)
-    _train_natively([arrays[0][:1]], settings)
+    _train_natively([arrays[0][:1]], settings, kernel=True)
     end = ["<|endoftext|>"]
-    ours = timed("headrace", size, lambda: _train_natively(arrays, settings))
+    ours = timed("headrace", size, lambda: _train_natively(arrays, settings, kernel=True))
     peer = timed(
         "gigatoken",
         size,
@@ -121,7 +122,10 @@ def tiktoken_loop(text: Artifact, encoder: Encoder, path: Path) -> None:
         if index not in encoder.special_ids
     }
     peer = tiktoken.Encoding(
-        "ours", pat_str=WORDS, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": encoder.eod}
+        "ours",
+        pat_str=PATTERNS["cl100k"],
+        mergeable_ranks=ranks,
+        special_tokens={"<|endoftext|>": encoder.eod},
     )
     with path.open("wb") as file:
         for source in (file.path for file in text.files("text-*.parquet")):

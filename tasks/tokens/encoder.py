@@ -5,6 +5,7 @@ A special token is written by its id only: text that spells `<|endoftext|>` stay
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from tasks.tokens.patterns import PATTERNS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +24,7 @@ FILE = "tokenizer.json"
 SPECIALS = ("<|endoftext|>", "<|pad|>", "<|user|>", "<|assistant|>")
 """What every tokenizer here has; objectives need more, see `special`."""
 PIECE, LONGEST_PIECE, GROUP = 1 << 16, 1 << 20, 1 << 22  # characters
-# No word of the tokenizer's pattern lies across such a place, so cutting there changes no token.
+# No word of a published pattern lies across such a place, so cutting there changes no token.
 SAFE_CUT = re.compile(r"(?<=[^\W_])[ \n](?=[^\W\d_])")
 
 
@@ -36,6 +38,8 @@ class Encoder:
         self._tokenizer = Tokenizer.from_str(definition)
         self._tokenizer.encode_special_tokens = True  # that is: as text. Not kept in the file.
         self.sha256 = hashlib.sha256(definition.encode()).hexdigest()
+        # Where a word of another pattern may end is not known: a text is encoded in one piece.
+        self._cut = any(json.dumps(known) in definition for known in PATTERNS.values())
         self.vocab_size: int = self._tokenizer.get_vocab_size()
         self.eod, self.pad, self.user, self.assistant = map(self._id, SPECIALS)
 
@@ -71,12 +75,13 @@ class Encoder:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, encoded by all CPUs. Memory is bounded by cutting long texts.
+        """The ids of each text, encoded by all CPUs. Memory is bounded by cutting long texts, but
+        not where the tokenizer's pattern is none of those published.
 
         Raises BadInput for unpaired surrogates.
         """
         ids: list[list[int]] = [[] for _ in texts]
-        for group in _groups(texts):
+        for group in _groups(texts, self._cut):
             encoded = self._encode_pieces([piece for _, piece in group])
             for (row, _), piece_ids in zip(group, encoded, strict=True):
                 ids[row].extend(piece_ids)
@@ -152,12 +157,12 @@ def byte_characters() -> list[str]:
     return [chr(byte if byte in printable else next(spare)) for byte in range(256)]
 
 
-def _groups(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
+def _groups(texts: Sequence[str], cut: bool) -> Iterator[list[tuple[int, str]]]:
     """(row, piece) pairs in order, in lists of a few million characters."""
     group: list[tuple[int, str]] = []
     size = 0
     for row, text in enumerate(texts):
-        for piece in pieces(text):
+        for piece in pieces(text) if cut else [text]:
             group.append((row, piece))
             size += len(piece)
             if size >= GROUP:

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from tasks.tokens.encoder import SPECIALS, byte_characters
+from tasks.tokens.patterns import PATTERNS
 from tasks.tokens.vocabulary.bpe import character_classes, count_words
 from tasks.tokens.vocabulary.bpe_words import word_end
 from tasks.tokens.vocabulary.settings import TokenizerSettings
-from tasks.tokens.vocabulary.stage import WORDS, _train, _train_natively
+from tasks.tokens.vocabulary.stage import _train, _train_natively
 
-SPLIT = pre_tokenizers.Split(Regex(WORDS), "isolated")
+SPLIT = pre_tokenizers.Split(Regex(PATTERNS["cl100k"]), "isolated")
 ODD = (
     "'sStTrRlLvVeEdDmM \n\r\t\u00a0\u3000\u2028\x85\x1c"
     "\u0300a\u00e9\u6f22\u017f1\u00b2\u0663!_\u2026\U0001f600"
@@ -27,7 +28,7 @@ ODD = (
 
 def natively(texts: list[str], vocab_size: int) -> Tokenizer:
     arrays = [pa.array(texts, pa.large_string())]
-    return _train_natively(arrays, TokenizerSettings(vocab_size=vocab_size))
+    return _train_natively(arrays, TokenizerSettings(vocab_size=vocab_size), kernel=True)
 
 
 def by_reference(texts: list[str], vocab_size: int) -> Tokenizer:

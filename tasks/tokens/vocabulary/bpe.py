@@ -4,6 +4,7 @@ What `tokenizers` learns is the reference. The stage has both learn from a sampl
 where they differ `tokenizers` learns from all of it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -21,24 +22,29 @@ from tasks.tokens.vocabulary.bpe_words import LETTER, NEWLINE, NUMBER, SPACE, wo
 
 if TYPE_CHECKING:
     from tokenizers.models import BPE
+    from tokenizers.pre_tokenizers import PreTokenizer
 
+Words = tuple[Bytes, Offsets]
+Counts = npt.NDArray[np.int64]
 # Surrogates, which no text holds, are exactly one of these.
 CHUNK = 0x800
 CLASSES = {r"\p{L}": LETTER, r"\p{N}": NUMBER, r"\s": SPACE}
 
 
-def train(texts: Iterable[pa.Array], vocab_size: int, specials: Sequence[str]) -> "BPE":
-    """The model that `BpeTrainer` learns from these texts with the pattern `tokenizer.WORDS`."""
+def train(
+    words: Words, counts: Counts, vocab_size: int, specials: Sequence[str], *, lexical: bool
+) -> "BPE":
+    """The model that `BpeTrainer` learns from so many of these words, ties as `ties` says them."""
     from tokenizers.models import BPE
 
-    words, counts = count_words(texts)
     characters = byte_characters()
     alphabet = sorted(characters)
     tokens = [*specials, *alphabet]
     place = {character: len(specials) + k for k, character in enumerate(alphabet)}
     ids = np.array([place[character] for character in characters], np.int64)
     merges = []
-    for left, right, made in learn_merges(*words, counts, ids, len(tokens), vocab_size).tolist():
+    learnt = learn_merges(*words, counts, ids, len(tokens), vocab_size, lexical)
+    for left, right, made in learnt.tolist():
         merges.append((tokens[left], tokens[right]))
         # Another merge may have made the same string: it has one id.
         if made == len(tokens):
@@ -46,8 +52,11 @@ def train(texts: Iterable[pa.Array], vocab_size: int, specials: Sequence[str]) -
     return BPE({token: index for index, token in enumerate(tokens)}, merges)
 
 
-def count_words(texts: Iterable[pa.Array]) -> tuple[tuple[Bytes, Offsets], npt.NDArray[np.int64]]:
-    """The distinct words of all texts, as `text_buffer` gives them, and how often each occurs."""
+def count_words(texts: Iterable[pa.Array]) -> tuple[Words, Counts]:
+    """The distinct words of all texts, as `text_buffer` gives them, and how often each occurs.
+
+    By the pattern `cl100k`, whose words a kernel finds.
+    """
     kinds, found = character_classes(), []
     for batch in texts:
         data, offsets = text_buffer(batch)
@@ -55,6 +64,15 @@ def count_words(texts: Iterable[pa.Array]) -> tuple[tuple[Bytes, Offsets], npt.N
         found.append(pa.Table.from_struct_array(pc.value_counts(words)))
     distinct = pa.concat_tables(found).group_by("values").aggregate([("counts", "sum")])
     return text_buffer(distinct["values"]), distinct["counts_sum"].to_numpy()
+
+
+def count_words_by(splits: "PreTokenizer", texts: Iterable[str]) -> tuple[Words, Counts]:
+    """The same by any pattern, as the library splits a text."""
+    found: Counter[str] = Counter()
+    for text in texts:
+        found.update(word for word, _ in splits.pre_tokenize_str(text))
+    words = pa.array(found, pa.large_string())
+    return text_buffer(words), np.fromiter(found.values(), np.int64, len(found))
 
 
 def character_classes() -> npt.NDArray[np.uint8]:

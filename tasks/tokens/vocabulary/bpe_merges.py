@@ -1,8 +1,9 @@
 """Merges learnt from counted words, natively.
 
-The merges are those of `tokenizers`, ties and oddities included, whose algorithm this is: the most
-frequent pair first, of equals the one with the smallest ids; counts change only where a merge is
-applied. The heap may hold counts that are out of date; they are mended when they come up.
+The merges are those of `tokenizers`, oddities included, whose algorithm this is: the most frequent
+pair first, of equals the one with the smallest ids, or by `lexical` ties the greatest strings;
+counts change only where a merge is applied. The heap may hold counts that are out of date; they are
+mended when they come up.
 """
 
 import heapq
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes, Offsets
+from tasks.tokens.vocabulary.bpe_heap import Entry, pop, push
 
 Numbers = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.int32]
@@ -24,7 +26,13 @@ BASE = np.int64(0x100000001B3)
 
 @kernel
 def learn_merges(
-    data: Bytes, offsets: Offsets, counts: Numbers, ids: Numbers, first: int, wanted: int
+    data: Bytes,
+    offsets: Offsets,
+    counts: Numbers,
+    ids: Numbers,
+    first: int,
+    wanted: int,
+    lexical: bool,
 ) -> Numbers:
     """Merges [n, 3] in order: the ids of both sides and of what they make, which is new, or that of
     an equal string. `ids` are those of the bytes; new ones go from `first` up to below `wanted`.
@@ -35,26 +43,31 @@ def learn_merges(
     for word in range(len(ends)):
         pairs, nodes, keys = _wider(pairs, nodes, keys, used, ends[word] - offsets[word])
         for at in range(offsets[word], ends[word] - 1):
-            # Left id above right id: the order of the keys is that in which ties are broken.
+            # Left id above right id: the order of the keys is that of ties by ids.
             key = symbols[at] << 32 | symbols[at + 1]
             _change(pairs, nodes, keys, used, key, counts[word], word)
     # Empty, but with an element's type, which Numba cannot tell from `[]`.
     heap, merges = [(0, 0, 0)][:0], [(0, 0, 0)][:0]
-    strings, size = _byte_strings(ids, max(first, wanted)), first
+    hashes, size = _byte_hashes(ids, max(first, wanted)), first
     # At least twice as many as tokens: a search always ends at an empty one.
-    slots = np.zeros(1 << int(np.log2(len(strings))) + 2, np.int32)
-    _queue(pairs, nodes, keys, used, 1, heap)
+    slots = np.zeros(1 << int(np.log2(len(hashes))) + 2, np.int32)
+    strings = _byte_strings(ids, len(hashes))
+    _queue(pairs, nodes, keys, used, 1, heap, strings, lexical)
     while size < wanted and len(heap):
-        negative, key, head = heapq.heappop(heap)
+        negative, key, head = pop(heap, strings) if lexical else heapq.heappop(heap)
         total = pairs[_place(pairs, key), TOTAL]
         if -negative != total:
-            heapq.heappush(heap, (-total, key, head))
+            if lexical:
+                push(heap, (-total, key, head), strings)
+            else:
+                heapq.heappush(heap, (-total, key, head))
             continue
         if total < 1:
             break
         left, right = key >> 32, key & 0xFFFFFFFF
-        made = _joined(strings, slots, left, right, size)
-        size = max(size, made + 1)
+        made = _joined(hashes, slots, left, right, size)
+        if made == size:
+            strings, size = _spelt(strings, left, right, made), size + 1
         merges.append((left, right, made))
         begin = used[1]
         while head:
@@ -65,7 +78,7 @@ def learn_merges(
             ends[word] = _merge(
                 word, start, end, counts[word], symbols, left, right, made, pairs, nodes, keys, used
             )
-        _queue(pairs, nodes, keys, used, begin, heap)
+        _queue(pairs, nodes, keys, used, begin, heap, strings, lexical)
     return np.array(merges) if len(merges) else np.zeros((0, 3), np.int64)
 
 
@@ -132,7 +145,9 @@ def _queue(
     keys: Numbers,
     used: Numbers,
     begin: int,
-    heap: list[tuple[int, int, int]],
+    heap: list[Entry],
+    strings: tuple[Bytes, Offsets],
+    lexical: bool,
 ) -> None:
     """Put the pairs of the nodes from `begin` on the heap, each with the list of its words."""
     for node in range(begin, used[1]):
@@ -140,7 +155,11 @@ def _queue(
             key = keys[node]
             place = _place(pairs, key)
             if pairs[place, TOTAL] > 0:
-                heapq.heappush(heap, (-pairs[place, TOTAL], key, pairs[place, HEAD]))
+                entry = (-pairs[place, TOTAL], key, pairs[place, HEAD])
+                if lexical:
+                    push(heap, entry, strings)
+                else:
+                    heapq.heappush(heap, entry)
             # The list is the heap's now; what is noted later begins
             # another, which is queued for itself.
             pairs[place, HEAD] = 0
@@ -187,29 +206,59 @@ def _wider(
 
 
 @kernel
-def _byte_strings(ids: Numbers, most: int) -> Numbers:
+def _byte_strings(ids: Numbers, most: int) -> tuple[Bytes, Offsets]:
+    """The strings of tokens by id, with room for the ends of so many; those of the bytes so far."""
+    offsets = np.zeros(most + 1, np.int64)
+    for byte in range(256):
+        offsets[ids[byte] + 1] = 1
+    offsets = np.cumsum(offsets)
+    data = np.zeros(1 << 16, np.uint8)
+    for byte in range(256):
+        data[offsets[ids[byte]]] = byte
+    return data, offsets
+
+
+@kernel
+def _spelt(
+    strings: tuple[Bytes, Offsets], left: int, right: int, new: int
+) -> tuple[Bytes, Offsets]:
+    """The strings, with that of a token joined from two."""
+    data, offsets = strings
+    size = offsets[new]
+    for part in (left, right):
+        begin, end = offsets[part], offsets[part + 1]
+        if size + end - begin > len(data):
+            data = np.concatenate((data, np.zeros(len(data) + end - begin, np.uint8)))
+        data[size : size + end - begin] = data[begin:end]
+        size += end - begin
+    offsets[new + 1] = size
+    return data, offsets
+
+
+@kernel
+def _byte_hashes(ids: Numbers, most: int) -> Numbers:
     """Room for the hashes of so many tokens, those of the bytes filled in.
 
     A token's string is known by its hash, a polynomial modulo 2^64: that of two strings joined is
     made of theirs. Of strings short as tokens, two in 10^9 vocabularies may have the same.
     """
-    strings = np.zeros((most, 2), np.int64)
+    hashes = np.zeros((most, 2), np.int64)
     for byte in range(256):
         # No byte may have hash 0: in front of a string it would change nothing.
-        strings[ids[byte], HASH], strings[ids[byte], POWER] = (byte + 1) * GOLDEN, BASE
-    return strings
+        hashes[ids[byte], HASH], hashes[ids[byte], POWER] = (byte + 1) * GOLDEN, BASE
+    return hashes
 
 
 @kernel
-def _joined(strings: Numbers, slots: Slots, left: int, right: int, new: int) -> int:
+def _joined(hashes: Numbers, slots: Slots, left: int, right: int, new: int) -> int:
     """The id of the string that two tokens make: that of an equal one, or the `new` one."""
-    power = strings[right, POWER]
-    hashed = strings[left, HASH] * power + strings[right, HASH]
+    power = hashes[right, POWER]
+    hashed = hashes[left, HASH] * power + hashes[right, HASH]
     slot = ((hashed * GOLDEN) >> 32) & (len(slots) - 1)
     while slots[slot]:
-        if strings[slots[slot], HASH] == hashed:
+        if hashes[slots[slot], HASH] == hashed:
             return int(slots[slot])
         slot = (slot + 1) & (len(slots) - 1)
     slots[slot] = new
-    strings[new, HASH], strings[new, POWER] = hashed, strings[left, POWER] * power
+    hashes[new, HASH], hashes[new, POWER] = hashed, hashes[left, POWER] * power
     return new

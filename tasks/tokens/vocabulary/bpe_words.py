@@ -1,4 +1,4 @@
-"""The words of a text, by the pattern `tokenizer.WORDS`, as a kernel finds them."""
+"""The words of a text, by the pattern `cl100k`, as a kernel finds them."""
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ def word_bounds(data: Bytes, offsets: Offsets, kinds: Bytes) -> npt.NDArray[np.i
 
 @kernel
 def word_end(data: Bytes, at: int, end: int, kinds: Bytes) -> int:
-    """Where the word that begins at a place ends, by the pattern `tokenizer.WORDS`."""
+    """Where the word that begins at a place ends, by the pattern `cl100k`."""
     code, after = decode(data, at)
     kind = kinds[code]
     if kind & LETTER:

@@ -1,12 +1,13 @@
-"""Settings of stage `tokenizer`: the kind of vocabulary and its size."""
+"""Settings of stage `tokenizer`: the kind of vocabulary, its size, and the rules of learning it."""
 
 import re
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cluster.settings import Settings
 from tasks.tokens.encoder import SPECIALS
+from tasks.tokens.patterns import KERNEL_PATTERN, expression
 
 
 class TokenizerSettings(Settings):
@@ -18,6 +19,18 @@ class TokenizerSettings(Settings):
     vocab_size: int = Field(
         4096, ge=256 + len(SPECIALS), description="tokens at most: bytes and special ones included"
     )
+    pattern: str = Field(
+        KERNEL_PATTERN,
+        description="words, which no token reaches across: as published for gpt2, cl100k, o200k or "
+        "qwen, or the matches of a regular expression of `tokenizers` (Oniguruma) and what lies "
+        "between them",
+    )
+    ties: Literal["huggingface", "lexical"] = Field(
+        "huggingface",
+        description="which of equally frequent pairs bpe merges first: huggingface, the one with "
+        "the lowest ids, as `tokenizers` does; lexical, the one whose strings of bytes are the "
+        "greatest, as trainers in textbooks do",
+    )
     text_bytes: int = Field(
         50_000_000, ge=1, description="bytes of text to learn from, spread evenly over all of it"
     )
@@ -26,6 +39,18 @@ class TokenizerSettings(Settings):
         description="special tokens of your own, such as <|note|>; "
         "those that the objective needs are added by themselves",
     )
+
+    @field_validator("pattern")
+    @classmethod
+    def _pattern_can_be_used(cls, value: str) -> str:
+        expression(value)
+        return value
+
+    @model_validator(mode="after")
+    def _ties_of_merges(self) -> "TokenizerSettings":
+        if self.ties != "huggingface" and self.kind != "bpe":
+            raise ValueError(f"ties {self.ties} is for kind bpe, not for {self.kind}")
+        return self
 
     @model_validator(mode="after")
     def _room_for_special_tokens(self) -> "TokenizerSettings":
@@ -44,4 +69,9 @@ class TokenizerSettings(Settings):
     @property
     def least(self) -> int:
         """Tokens of a vocabulary without merges: bytes and special tokens."""
-        return 256 + len(SPECIALS) + len(self.special_tokens)
+        return 256 + len(self.all_special_tokens)
+
+    @property
+    def all_special_tokens(self) -> list[str]:
+        """Those that every tokenizer has, and then its own, in the order of their ids."""
+        return [*SPECIALS, *self.special_tokens]

@@ -15,6 +15,7 @@ from cluster.errors import BadInput
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.tokens.encoder import FILE, SPECIALS, Encoder, byte_characters, library_threads, load
+from tasks.tokens.patterns import KERNEL_PATTERN, steps
 from tasks.tokens.vocabulary.settings import TokenizerSettings
 
 if TYPE_CHECKING:
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
 
 MEASURED_BYTES, SAMPLE_BYTES = 1_000_000, 100_000
 SAMPLE_VOCABULARY, SHOWN = 2000, 10
-# How text falls into words before subwords are learnt: the pattern of tiktoken's cl100k_base.
-WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 WORDPIECE_WORD = 64  # WordPiece looks up every prefix of a word: quadratic in its length
 log = logging.getLogger("headrace.tokenizer")
 
@@ -50,9 +46,12 @@ def train_tokenizer(text: Artifact, settings: TokenizerSettings, draft: Draft) -
     wanted = min(total, settings.text_bytes)
     sample = list(_spread(text, min(1.0, SAMPLE_BYTES / total)))
     merges = settings.vocab_size > settings.least  # without, there is nothing to compile for
-    native = settings.kind == "bpe" and merges and _agree(sample, settings)
-    train = _train_natively if native else _train
-    tokenizer = train(_reported(_spread(text, wanted / total), wanted, draft), settings)
+    kernel = merges and settings.kind == "bpe" and settings.pattern == KERNEL_PATTERN
+    kernel = kernel and _agree(sample, settings)
+    # `tokenizers` breaks ties in one way only.
+    native = kernel or (merges and settings.ties != "huggingface")
+    texts = _reported(_spread(text, wanted / total), wanted, draft)
+    tokenizer = _train_natively(texts, settings, kernel) if native else _train(texts, settings)
     tokenizer.save(str(draft.path / FILE))
     encoder = load(draft.path)
     if encoder.vocab_size < settings.vocab_size:
@@ -72,37 +71,50 @@ def train_tokenizer(text: Artifact, settings: TokenizerSettings, draft: Draft) -
 
 def _agree(sample: "list[Array]", settings: TokenizerSettings) -> bool:
     """Whether the native trainer learns from a sample what `tokenizers` does."""
-    few = settings.model_copy(update={"vocab_size": min(settings.vocab_size, SAMPLE_VOCABULARY)})
-    if _train_natively(sample, few).to_str() == _train(sample, few).to_str():
+    vocab_size = min(settings.vocab_size, SAMPLE_VOCABULARY)
+    few = settings.model_copy(update={"vocab_size": vocab_size, "ties": "huggingface"})
+    if _train_natively(sample, few, kernel=True).to_str() == _train(sample, few).to_str():
         return True
     log.warning("native training differs from `tokenizers` on a sample; the latter does it all")
     return False
 
 
-def _train_natively(texts: "Iterable[Array]", settings: TokenizerSettings) -> "Tokenizer":
+def _train_natively(
+    texts: "Iterable[Array]", settings: TokenizerSettings, kernel: bool
+) -> "Tokenizer":
+    """Words by a kernel, which knows one pattern, or as `tokenizers` splits them; merges ours."""
+    from tokenizers.pre_tokenizers import Sequence
+
     from tasks.tokens.vocabulary import bpe
 
-    specials = [*SPECIALS, *settings.special_tokens]
-    tokenizer = _empty("bpe")
-    tokenizer.model = bpe.train(texts, settings.vocab_size, specials)
+    specials = settings.all_special_tokens
+    splits = Sequence(steps(settings.pattern, specials))
+    words = bpe.count_words(texts) if kernel else bpe.count_words_by(splits, _documents(texts))
+    tokenizer = _empty(settings)
+    lexical = settings.ties == "lexical"
+    tokenizer.model = bpe.train(*words, settings.vocab_size, specials, lexical=lexical)
     tokenizer.add_special_tokens(specials)
     return tokenizer
 
 
 def _train(texts: "Iterable[Array]", settings: TokenizerSettings) -> "Tokenizer":
-    tokenizer = _empty(settings.kind)
-    documents = (document for batch in texts for document in batch.to_pylist())
+    tokenizer = _empty(settings)
     with library_threads():
-        tokenizer.train_from_iterator(documents, _trainer(settings))
+        tokenizer.train_from_iterator(_documents(texts), _trainer(settings))
     return tokenizer
 
 
-def _empty(kind: str) -> "Tokenizer":
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+def _documents(texts: "Iterable[Array]") -> Iterator[str]:
+    return (document for batch in texts for document in batch.to_pylist())
+
+
+def _empty(settings: TokenizerSettings) -> "Tokenizer":
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    steps: list[Any] = [pre_tokenizers.Split(Regex(WORDS), "isolated"), byte_level]
+    parts = [*steps(settings.pattern, settings.all_special_tokens), byte_level]
     model: Any
+    kind = settings.kind
     if kind == "wordpiece":
         # Without a prefix for inner pieces every byte is a piece, so nothing is ever unknown.
         model = models.WordPiece(
@@ -110,11 +122,11 @@ def _empty(kind: str) -> "Tokenizer":
             continuing_subword_prefix="",
             max_input_chars_per_word=4 * WORDPIECE_WORD,
         )
-        steps.insert(1, pre_tokenizers.FixedLength(WORDPIECE_WORD))
+        parts.insert(-1, pre_tokenizers.FixedLength(WORDPIECE_WORD))
     else:
         model = models.BPE() if kind == "bpe" else models.Unigram()
     tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
@@ -130,7 +142,7 @@ def _trainer(settings: TokenizerSettings) -> Any:
     prefix: Any = {"continuing_subword_prefix": ""} if settings.kind == "wordpiece" else {}
     return kinds[settings.kind](
         vocab_size=settings.vocab_size,
-        special_tokens=[*SPECIALS, *settings.special_tokens],
+        special_tokens=settings.all_special_tokens,
         initial_alphabet=byte_characters(),
         show_progress=False,
         **prefix,
