@@ -11,7 +11,8 @@ def show_scores(out: Output, result: dict[str, Any]) -> None:
 
     systems = result.get("systems", [result])
     first = systems[0]
-    count = f"{len(systems)} systems on {first['n']} rows" if systems[1:] else f"{first['n']} rows"
+    rows = f"{first['n']:,} row{'' if first['n'] == 1 else 's'}"
+    count = f"{len(systems)} systems on {rows}" if systems[1:] else rows
     out.say(f"{count}; intervals: {first['intervals_by']}\n")
     if systems[1:]:
         _show_systems(out, systems, result["best"])

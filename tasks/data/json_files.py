@@ -1,7 +1,8 @@
 """Files of rows, as tuning and scoring read and write them: one JSON object a line, or CSV.
 
-A file by the name of `.csv` or `.tsv` (or such a one compressed) has a header; what parts its
-columns is a comma, a semicolon or a tab. Its cells are texts.
+A file by the name of `.csv` or `.tsv` (or such a one compressed, or one whose name says nothing, as
+a pipe's, and that does not begin as JSON does) has a header; what parts its columns is a comma, a
+semicolon or a tab. Its cells are texts.
 """
 
 import csv
@@ -20,7 +21,7 @@ from cluster.settings import nearest
 from tasks.data.reading.formats import compression, data_suffix
 
 GZIP = b"\x1f\x8b"
-TABLES = (".csv", ".tsv")
+TABLES, LINES = (".csv", ".tsv"), (".jsonl", ".ndjson", ".json")
 Rows = list[tuple[int, dict[str, Any]]]
 Columns = Mapping[str, Sequence[str]]
 """By the name of one of our fields, the file's names of it."""
@@ -34,7 +35,7 @@ def read_json_lines(path: Path, columns: Columns = AS_THEY_ARE) -> Rows:
     Raises BadInput naming file and line, or a column that no row has, with the nearest.
     """
     text = _text(path)
-    found = _table(path, text) if data_suffix(path.name) in TABLES else _objects(path, text)
+    found = _table(path, text) if _is_table(path, text) else _objects(path, text)
     if not columns or not found:
         return found
     names = {name for _, row in found for name in row}
@@ -71,6 +72,11 @@ def read_columns(text: str | None, known: Collection[str], lists: Collection[str
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write one object a line, in ASCII: half a surrogate pair, which JSON can hold, stays one."""
     write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _is_table(path: Path, text: str) -> bool:
+    suffix = data_suffix(path.name)
+    return suffix in TABLES or (suffix not in LINES and text.lstrip()[:1] not in ("{", "["))
 
 
 def _objects(path: Path, text: str) -> Rows:

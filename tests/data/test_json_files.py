@@ -23,8 +23,12 @@ def test_csv_is_read_whatever_parts_its_columns(tmp_path: Path, mark: str, end: 
     found = read_json_lines(path)
     assert [row["prediction"] for _, row in found] == texts
     assert [number for number, _ in found] == [2, 3, 4, 6, 7]
-    (tmp_path / "rows.tsv.gz").write_bytes(gzip.compress(path.read_bytes()))
-    assert read_json_lines(tmp_path / "rows.tsv.gz") == found
+    for name in ("rows.tsv.gz", "63"):
+        content = path.read_bytes()
+        (tmp_path / name).write_bytes(gzip.compress(content) if "gz" in name else content)
+        assert read_json_lines(tmp_path / name) == found
+    (tmp_path / "64").write_text('\n {"id": 1}\n')
+    assert read_json_lines(tmp_path / "64") == [(2, {"id": 1})]
 
 
 @pytest.mark.parametrize(
