@@ -1,4 +1,6 @@
 import json
+import re
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +14,7 @@ from cluster.settings import contents
 from cluster.stage import build
 from flows.plan.dag import Dag
 from tasks.data.filtering.decisions import judge
-from tasks.data.filtering.rules import LINE_RULES, PRESETS, RULES
+from tasks.data.filtering.rules import C4, LINE_RULES, PRESETS, RULES
 from tasks.data.filtering.settings import FilterSettings
 from tasks.data.filtering.stage import filter_text
 from tasks.data.text import read_table
@@ -114,6 +116,57 @@ def test_rules_after_line_rules_see_what_is_left():
     verdicts = judge(pa.array([text, text + "{"]), {"line_policy": 0, "curly_bracket": 0})
     assert verdicts.texts.to_pylist() == [PROSE.strip(), text + "{"]  # a reject stays as it was
     assert verdicts.lines == {"line_policy": 1}
+
+
+LINES = (
+    "The mill turns all day, and so it goes.",
+    "  [1] The wheel turns too. ",
+    "Home",
+    "Lorem ipsum dolor sit amet",
+    "Lorem ipsum dolor sit amet.",
+    "Enable JavaScript { now }.",
+    "Enable java[2]script now, please.",
+    "Read our privacy policy { here }.",
+    "Read our privacy policy here.",
+    "function() { return 1; }",
+    "Open the { first } gate.",
+    "Two words{.",
+)
+
+
+def c4(text):
+    """What C4 makes of a page, line by line; None where it gives it up."""
+    kept = []
+    for line in map(str.strip, text.splitlines()):
+        words = len(line.split())
+        line = re.sub(r"\[\d*]|\[edit]|\[citation needed]", "", line)
+        if not line.endswith((".", "?", "!", '"', "'")) or words < 3:
+            continue
+        if "lorem ipsum" in line.lower():
+            return None
+        if "javascript" in line.lower():
+            continue
+        if "{" in line:
+            return None
+        if "privacy policy" not in line.lower():
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def test_pages_are_given_up_in_the_order_of_c4():
+    limits = {name: limit for name, limit in C4.items() if name != "few_sentences"}
+    pages = ["\n".join([LINES[0], *pair]) for pair in product(LINES, repeat=2)]
+    verdicts = judge(pa.array(pages), limits)
+    for page, reason, text in zip(pages, verdicts.reasons, verdicts.texts.to_pylist(), strict=True):
+        assert c4(page) == (None if reason else text), page
+
+
+def test_the_stage_gives_up_a_page_for_a_brace_in_a_line_it_would_drop(store, text_artifact):
+    broken = PROSE + "Read our privacy policy and { } now.\n"
+    artifact = text_artifact([broken, PROSE + "This JavaScript is { } here.\n"])
+    out = build(filter_text, store, raw=artifact, settings=FilterSettings(preset="web"))
+    assert out.manifest.ledger.rejects == {"curly_bracket": 1}
+    assert read_table(out)["text"].to_pylist() == [PROSE.strip()]
 
 
 def test_the_stage_balances_and_keeps_rejects(store, text_artifact):

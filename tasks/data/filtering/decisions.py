@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +19,11 @@ def judge(
     texts: pa.Array, limits: Mapping[str, float], filters: Sequence[Filter] = ()
 ) -> "Verdicts":
     """Try the rules in the order of `limits`, then further filters, which see what is kept of each
-    text. Line rules act together, at the first of them.
+    text. Line rules that follow one another act together; what comes after sees what they leave.
     """
     verdicts = Verdicts(texts.cast(pa.large_string()))
-    before, line_limits, after = _parts(limits)
-    verdicts.try_rules(before)
-    if line_limits:
-        verdicts.remove_lines(line_limits)
-        verdicts.try_rules(after)
+    for of_lines, rules in groupby(limits.items(), lambda item: item[0] in LINE_RULES):
+        (verdicts.remove_lines if of_lines else verdicts.try_rules)(dict(rules))
     for filter in filters:
         verdicts.try_filter(filter)
     return verdicts
@@ -65,8 +63,10 @@ class Verdicts:
             self._alive &= ~broken
 
     def remove_lines(self, limits: Mapping[str, float]) -> None:
-        """Take out the lines that break a rule."""
-        self._texts, self._removed = remove_lines(self._texts, self._alive, limits)
+        """Take out the lines that break a rule. White space around lines goes the first time."""
+        raw = self._texts is self._original
+        self._texts, removed = remove_lines(self._texts, self._alive, limits, strip=raw)
+        self._removed += removed
 
     def try_filter(self, filter: Filter) -> None:
         """Ask a filter about the documents that are left."""
@@ -74,13 +74,3 @@ class Verdicts:
         for k, reason in zip(living, filter(self._texts.take(pa.array(living))), strict=True):
             self.reasons[k] = reason
             self._alive[k] = reason is None
-
-
-def _parts(
-    limits: Mapping[str, float],
-) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
-    """The rules before the line rules, these, and those after."""
-    parts: tuple[dict[str, float], ...] = ({}, {}, {})
-    for name, limit in limits.items():
-        parts[1 if name in LINE_RULES else 2 if parts[1] else 0][name] = limit
-    return parts[0], parts[1], parts[2]

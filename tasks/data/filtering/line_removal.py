@@ -1,8 +1,7 @@
 """Lines taken out of a text, as C4 does it (Raffel et al. 2020, arXiv 1910.10683, section 2.2).
 
 Lines are stripped, marks of citations are cut out of them, and those that break a line rule go;
-what is left is joined by newlines. The order of the rules, and their details, are those of
-datatrove's C4 filter.
+what is left is joined by newlines. The details of the rules are those of datatrove's C4 filter.
 """
 
 from collections.abc import Mapping
@@ -41,20 +40,22 @@ class Rulebook(NamedTuple):
     phrases: Phrases
     citations: Phrases
     limits: npt.NDArray[np.float64]
+    strip: bool
 
 
 def remove_lines(
-    texts: pa.Array, alive: Alive, limits: Mapping[str, float]
+    texts: pa.Array, alive: Alive, limits: Mapping[str, float], *, strip: bool
 ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     """The texts without the lines that break `limits`, and how many each rule took: `[documents,
-    rules]` in the order of `LINE_RULES`. Texts that are not alive become empty.
+    rules]` in the order of `LINE_RULES`. Texts that are not alive become empty. Without `strip`
+    lines keep the white space around them, as where a mark was cut out before.
     """
     data, offsets = text_buffer(texts)
     out = np.empty(offsets[-1] - offsets[0], np.uint8)
     ends = np.zeros(len(texts) + 1, np.int64)
     removed = np.zeros((len(texts), len(LINE_RULES)), np.int64)
     bounds = np.array([limits.get(name, np.nan) for name in LINE_RULES])
-    book = Rulebook(alphabet.table(), phrases(PHRASES), phrases(CITATIONS), bounds)
+    book = Rulebook(alphabet.table(), phrases(PHRASES), phrases(CITATIONS), bounds, strip)
     _remove(data, offsets, alive, book, out, ends, removed)
     return text_array(out[: ends[-1]], ends), removed
 
@@ -94,7 +95,7 @@ def _line(
 
     `begin` is where the document's output begins, `filled` where it ends before the line.
     """
-    low = high = -1  # of what is written on it
+    start, low, high = at, -1, -1  # of what is written on it
     words = letters = longest = 0
     phrase, bracket = -1, False
     behind = at
@@ -121,6 +122,8 @@ def _line(
         at = behind
     crlf = at + 1 < end and data[at] == ord("\r") and data[at + 1] == ord("\n")
     following = behind + 1 if crlf else behind
+    if not book.strip:
+        low, high = start, at
     text = filled + 1 if filled > begin else filled
     new = _copy(data, max(low, 0), high, bracket, book, out, text, removed)
     rule = _broken(out, text, new, words, longest, phrase, book.limits)

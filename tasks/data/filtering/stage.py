@@ -36,7 +36,7 @@ def check_filtered(found: Outcome, settings: FilterSettings) -> None:
         _check_failed(found.ledger.rejects, found.ledger.rows_in, settings.max_failed_rate)
 
 
-@stage(version=3, name="filter", gate=check_filtered)
+@stage(version=4, name="filter", gate=check_filtered)
 def filter_text(raw: Artifact, settings: FilterSettings, draft: Draft) -> None:
     """Keep the documents that keep every rule.
 

@@ -10,7 +10,9 @@ LIMITS = {name: limit for name, limit in C4.items() if name in LINE_RULES}
 
 def cleaned(text, **changes):
     limits = {k: v for k, v in (LIMITS | changes).items() if v is not None}
-    texts, removed = remove_lines(pa.array([text], pa.large_string()), np.ones(1, bool), limits)
+    texts, removed = remove_lines(
+        pa.array([text], pa.large_string()), np.ones(1, bool), limits, strip=True
+    )
     return texts[0].as_py(), {
         k: n for k, n in zip(LINE_RULES, removed[0].tolist(), strict=True) if n
     }
@@ -52,6 +54,6 @@ def test_white_space_and_line_ends_of_any_script():
 
 def test_dead_documents_become_empty_and_slices_are_understood():
     texts = pa.array(["x", "Here it is.\nno", "Here I am.", "y"], pa.large_string())
-    out, removed = remove_lines(texts[1:3], np.array([True, False]), LIMITS)
+    out, removed = remove_lines(texts[1:3], np.array([True, False]), LIMITS, strip=True)
     assert out.to_pylist() == ["Here it is.", ""]
     assert removed.sum() == 1
