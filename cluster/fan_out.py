@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from cluster.environment import log_from_info
 from cluster.resources import Usage, elsewhere, measured
 
 Item = TypeVar("Item")
@@ -86,8 +87,6 @@ def _result(reference: Any) -> Any:
 
 
 def _call(work: Callable[[Item], Result], item: Item) -> tuple[Result, Usage]:
-    from cluster.environment import log_from_info
-
     log_from_info()
     with measured() as usage:
         result = work(item)

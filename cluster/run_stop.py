@@ -10,6 +10,7 @@ from cluster.errors import BadInput
 from cluster.locks import whoami
 from cluster.run_names import find_run
 from cluster.runs import RunRecord
+from cluster.services import up
 
 PATIENCE = 120.0  # seconds for checkpoints and records; a training saves within one step
 
@@ -55,7 +56,6 @@ def _end(record: RunRecord) -> str:
 def _settled(root: Path, record: RunRecord) -> RunRecord:
     """The record of a run whose process is gone; Prefect and MLflow are told where it did not."""
     from cluster.reaper import reap
-    from cluster.services import up
 
     up()
     reap(root)

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from cluster.home import home as root
 from flows.commands.options import AsJson, Home, RunName
-from flows.views.output import output
+from flows.views.output import output, waiting
 
 GOES_ON = "what is built is kept, and the same command goes on from its checkpoints"
 
@@ -60,9 +61,7 @@ def stop(run: RunName, home: Home = None, as_json: AsJson = False) -> None:
 
     It has two minutes to put itself in order, then it is killed; that loses a few seconds of work.
     """
-    from cluster.home import home as root
     from cluster.run_stop import stop_run
-    from flows.views.output import waiting
 
     with output(as_json) as out:
         with waiting(f"stopping {run}"):

@@ -5,6 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from cluster.files import write_atomically
+from cluster.home import home as root
+from cluster.home import subfolder
 from flows.commands.options import AsJson, Home, RunName
 from flows.views.output import Output, output, shorten
 from tasks.report.words import duration
@@ -21,7 +24,6 @@ def compare(a: RunName, b: RunName, home: Home = None, as_json: AsJson = False) 
     headrace compare smoke quickstart                       # the newest run of each recipe
     headrace compare mine-20260101 mine-20260102            # the beginnings of two ids
     """
-    from cluster.home import home as root
     from cluster.run_names import find_run
     from flows.views.differences import differences
 
@@ -35,8 +37,6 @@ def compare(a: RunName, b: RunName, home: Home = None, as_json: AsJson = False) 
 
 def _page(found: dict[str, Any]) -> str:
     """The page, written; its path."""
-    from cluster.files import write_atomically
-    from cluster.home import subfolder
     from tasks.report.two_runs import render
 
     path = subfolder("comparisons") / f"{'-'.join(run['id'] for run in found['runs'])}.html"
@@ -109,7 +109,6 @@ def logs(
     as_json: AsJson = False,
 ) -> None:
     """The log of a run, of all its stages wherever they ran, as the Prefect server keeps it."""
-    from cluster.home import home as root
     from cluster.run_logs import Line, lines
     from cluster.run_names import find_run
 

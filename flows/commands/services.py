@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from cluster.errors import BadInput
+from cluster.home import home
 from flows.commands.options import AsJson, Home, Overrides, RecipeName
 from flows.views.output import Output, output
 
@@ -37,7 +38,6 @@ def down(
 
 def _check_idle() -> None:
     """Raise BadInput naming the runs of this home that are going on, which need the services."""
-    from cluster.home import home
     from cluster.runs import records
 
     if running := [r.id for r in records(home()) if r.status == "running" and r.alive]:

@@ -6,8 +6,12 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.store import Store
 from flows.views.output import Output
+from model.objectives.lengths import window
+from tasks.tokens.encoder import load
 from tasks.tokens.packing.facts import PackingFacts
+from tasks.tokens.shards.settings import SPLITS
 from tasks.training.facts import Trained
+from tasks.training.settings import ModelSettings, ObjectiveSettings
 
 SHOWN = 10
 CONTEXT = 256
@@ -18,7 +22,6 @@ def describe_shards(shards: Artifact) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     from tasks.tokens.shards.documents import documents_by_source, read_documents
-    from tasks.tokens.shards.settings import SPLITS
 
     table = read_documents(shards, "train", "id", "source", "length")
     longest = table.take(pc.select_k_unstable(table, SHOWN, sort_keys=[("length", "descending")]))
@@ -47,8 +50,6 @@ def samples_seen(
     windows of `context` tokens) and of a packing it is the place in the training split.
     Raises BadInput for another artifact, a number that does not exist, or inputs that are gone.
     """
-    from tasks.tokens.encoder import load
-
     stage = artifact.manifest.stage
     if stage not in ("shards", "packing", "pretrain") or (step is not None and stage != "pretrain"):
         right = "pretrain" if step is not None else "shards, packing or pretrain"
@@ -116,9 +117,7 @@ def _check(number: int, size: int, what: str) -> None:
 
 def _loader(artifact: Artifact, context: int) -> tuple[Any, Artifact]:
     """The loader behind an artifact, and its shards."""
-    from model.objectives.lengths import window
     from tasks.tokens.loader import Arrangement, Loader
-    from tasks.training.settings import ModelSettings, ObjectiveSettings
 
     about = artifact.manifest
     if about.stage == "shards":

@@ -10,6 +10,8 @@ Output:
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tasks.tokens.chat import render_prompt
+
 if TYPE_CHECKING:
     from tasks.tokens.encoder import Encoder
 
@@ -28,8 +30,6 @@ def few_shot_prompt(shots: Sequence[Shot], question: str) -> str:
 
 def few_shot_chat(encoder: "Encoder", shots: Sequence[Shot], question: str) -> list[int]:
     """The same for a model tuned to chat, as earlier turns of the conversation."""
-    from tasks.tokens.chat import render_prompt
-
     turns = (
         [*render_prompt(encoder, asked), *encoder.encode(answer), encoder.eod]
         for asked, answer in shots

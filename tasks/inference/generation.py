@@ -11,6 +11,7 @@ from cluster.errors import BadInput
 from cluster.settings import Settings
 from tasks.inference.few_shot import STOP, Shot, few_shot_chat, few_shot_prompt
 from tasks.inference.text_stream import TextStream, first_stop
+from tasks.tokens import encoder
 
 if TYPE_CHECKING:
     from model.generation import Ending, Network, Sampling, Token
@@ -105,7 +106,6 @@ def load_model(folder: Path) -> "tuple[Network, Encoder]":
     where the folder is an artifact.
     """
     from model import hub
-    from tasks.tokens import encoder
 
     if (folder / MANIFEST).exists():
         Artifact.load(folder).folder()

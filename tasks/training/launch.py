@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from cluster.errors import BadInput
 from cluster.files import write_atomically
 from cluster.placement import Placement
+from cluster.trainer import run_on_workers
 from tasks.training.job import CHECKPOINTS, WEIGHTS, Diverged, TrainJob
+from tasks.training.telemetry import Follower, Reporter
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,7 +32,6 @@ def launch(job: TrainJob, placement: Placement) -> Path:
     """
     from tasks.training.checkpoint import fingerprint
     from tasks.training.optimizers import check_sharding
-    from tasks.training.telemetry import Reporter
 
     # After a loss Ray Train may go on with any of these numbers.
     for workers in range(placement.least_workers or placement.workers, placement.workers + 1):
@@ -65,10 +66,8 @@ def load_trained(module: "nn.Module", weights: Path) -> None:
 
 def _train_on_workers(job: TrainJob, placement: Placement) -> None:
     """Train on Ray Train workers and report on them from here, by reading the job's folder."""
-    from cluster.trainer import run_on_workers
     from tasks.training.checkpoint import complete
     from tasks.training.loop import train
-    from tasks.training.telemetry import Follower, Reporter
 
     def final_step() -> int:
         newest = complete(job.scratch / CHECKPOINTS)[:1]

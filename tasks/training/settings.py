@@ -6,9 +6,10 @@ from pydantic import Field, field_validator, model_validator
 
 from cluster.errors import BadInput
 from cluster.settings import Settings
-from model.config import MATRIX_KINDS, Family, ParameterKind
+from model.config import MATRIX_KINDS, Family, ParameterKind, from_depth, resized
 from model.objectives.catalog import OBJECTIVES, ObjectiveName, learned_by
 from model.objectives.lengths import Rates, window
+from model.presets import preset
 from tasks.tokens.mixture.settings import MixtureStage, check_stages
 from tasks.tokens.packing.settings import PackingKind
 from tasks.tokens.steps import Steps
@@ -55,7 +56,6 @@ class ModelSettings(Settings):
         """A preset brings its family; another one given beside it is refused."""
         if not isinstance(values, dict) or not values.get("preset"):
             return values
-        from model.presets import preset
 
         try:
             own = preset(values["preset"]).family
@@ -71,9 +71,6 @@ class ModelSettings(Settings):
         Raises BadInput for sizes that do not fit together or a preset that is not known.
         """
         from dataclasses import replace
-
-        from model.config import from_depth, resized
-        from model.presets import preset
 
         given = self.model_dump(
             exclude={"preset", "family", "mup", "mup_base_width"}, exclude_none=True

@@ -7,6 +7,7 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.stage import stage
 from cluster.store import Draft
+from tasks.tokens.encoder import load
 from tasks.tokens.mixture.settings import Mixture
 from tasks.tokens.shards.facts import EncodingFacts
 from tasks.training.outcome import outcome
@@ -49,7 +50,6 @@ def pretrain(
     check_objective(model, settings)
     check_rates(model, settings.optimizer)
     check_agreement(shards, tokenizer)
-    from tasks.tokens.encoder import load
     from tasks.training import pretraining
     from tasks.training.samples import vocabulary_of
 
@@ -76,8 +76,6 @@ def pretrain(
 
 def check_agreement(shards: Artifact, tokenizer: Artifact) -> None:
     """Raise BadInput unless the shards were encoded by this tokenizer."""
-    from tasks.tokens.encoder import load
-
     ours, theirs = load(tokenizer).sha256, EncodingFacts.of(shards).tokenizer_sha256
     if theirs != ours:
         raise BadInput(

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from cluster.errors import BadInput
 from cluster.settings import NONE, Content, Contents, Settings
+from tasks.data.reading.hashes import remembered_hash
 from tasks.data.reading.settings import SourceSettings
 from tasks.data.reading.sources import SourceFile, resolve
 
@@ -18,8 +19,6 @@ class FoundBenchmark(NamedTuple):
 
 
 def _found(path: str) -> FoundBenchmark:
-    from tasks.data.reading.hashes import remembered_hash
-
     file = benchmark_file(path)
     return FoundBenchmark(file.name, remembered_hash(file.path))
 

@@ -9,6 +9,7 @@ import logging
 from cluster.artifact import Artifact
 from cluster.stage import stage
 from cluster.store import Draft
+from tasks.data.decontamination.items import read_items
 from tasks.data.decontamination.settings import DecontaminateSettings
 
 ITEMS = "items.jsonl"
@@ -28,7 +29,6 @@ def decontaminate(text: Artifact, settings: DecontaminateSettings, draft: Draft)
     from functools import partial
 
     from tasks.data.blocks import map_text
-    from tasks.data.decontamination.items import read_items
     from tasks.data.decontamination.search import Index, sort_block, too_short, verdicts
 
     items = read_items(settings)

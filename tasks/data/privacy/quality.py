@@ -24,6 +24,7 @@ from tasks.data.json_files import read_json_lines
 from tasks.data.privacy.names import recogniser
 from tasks.data.privacy.pii import find
 from tasks.data.privacy.spans import KINDS, Span, settle
+from tasks.data.reading.decompress import read_chunks
 
 OWN = Path(__file__).with_name("labelled.jsonl")
 # What Presidio calls our kinds; its others (places, dates, organisations) are not ours.
@@ -97,8 +98,6 @@ def _same(redaction: Span, labelled: Span) -> bool:
 
 def read_labelled(path: Path) -> list[Labelled]:
     """The rows of a labelled file. Raises BadInput naming the row that is none."""
-    from tasks.data.reading.decompress import read_chunks
-
     try:
         content = b"".join(read_chunks(path)).decode()
     except (BadInput, UnicodeDecodeError) as error:

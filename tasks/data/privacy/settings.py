@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from cluster.errors import BadInput
 from cluster.settings import NONE, Content, Contents, Settings
+from tasks.data.privacy.names import identity
 
 Kind = Literal["email", "ip", "phone", "card", "iban", "national_id", "secret", "address", "name"]
 
@@ -20,8 +21,6 @@ KEY_CHARS = 16
 
 
 def _model_hash(model: str) -> str:
-    from tasks.data.privacy.names import identity
-
     return identity(model)
 
 

@@ -12,6 +12,7 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.stage import stage
 from cluster.store import Draft
+from tasks.data.privacy.names import recogniser
 from tasks.data.privacy.settings import RedactSettings, pseudonym_key
 
 if TYPE_CHECKING:
@@ -74,7 +75,6 @@ def _redact_block(
 def _found(texts: "pa.Array", settings: RedactSettings) -> "Found":
     """The instances in every text: by pattern, and by the model when there is one."""
     from tasks.data.privacy.batch import add_spans, find_all
-    from tasks.data.privacy.names import recogniser
 
     found = find_all(texts, settings.kinds, settings.regions)
     if settings.names is None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cluster.errors import BadInput
-from tasks.data.reading import rows
+from tasks.data.reading import rows, web
 from tasks.data.reading.decompress import Entry
 from tasks.data.reading.formats import LINES, MEMBERS, PLAIN, ROWS
 from tasks.data.reading.json_lines import json_lines, read_lines
@@ -28,6 +28,7 @@ from tasks.data.reading.rows import (
 )
 from tasks.data.reading.settings import SourceSettings
 from tasks.data.reading.sources import SourceFile, open_regular
+from tasks.data.reading.tables import columns, table_rows
 
 MAX_JSON_BYTES = 256 << 20
 HEAD_BYTES = 1 << 20
@@ -53,13 +54,9 @@ def read_entry(entry: Entry, settings: SourceSettings) -> Iterator[Found]:
     if suffix in (".csv", ".tsv"):
         return _csv(entry, settings, "\t" if suffix == ".tsv" else ",")
     if suffix in (".html", ".htm", ".warc", ".wet"):
-        from tasks.data.reading import web
-
         page = suffix in (".html", ".htm")
         return iter([web.html_document(entry)]) if page else web.warc_records(entry)
     if suffix in (".parquet", ".arrow"):
-        from tasks.data.reading.tables import table_rows
-
         return table_rows(entry, settings, suffix)
     return json_lines(entry.chunks(), settings, entry.line)
 
@@ -73,8 +70,6 @@ def keys(file: SourceFile, settings: SourceSettings) -> list[str]:
     with open_regular(file.path) as raw:
         entry = Entry(file.name, str(file.path), file.size, raw, seekable=True)
         if suffix in (".parquet", ".arrow"):
-            from tasks.data.reading.tables import columns
-
             return columns(entry, suffix)
         if suffix in (".csv", ".tsv"):
             delimiter = "\t" if suffix == ".tsv" else ","

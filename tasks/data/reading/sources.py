@@ -16,6 +16,7 @@ from pathlib import Path
 from cluster.errors import BadInput
 from cluster.settings import nearest
 from tasks.data.reading.formats import ARCHIVES, MEMBERS, SUPPORTED, compression, data_suffix
+from tasks.data.reading.remote import download
 from tasks.data.reading.settings import SourceSettings
 
 PYTHON = "python://"
@@ -133,8 +134,6 @@ def _resolve(settings: SourceSettings) -> Source:
     if path.startswith(PYTHON):
         return Source(settings, path, tuple(python_files(path.removeprefix(PYTHON))))
     if "://" in path:
-        from tasks.data.reading.remote import download
-
         label, folder = download(path)
         return _below(settings, label, folder, _walk(folder))
     local = Path(path).expanduser()

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from cluster.errors import BadInput
 from tasks.data.json_files import read_json_lines
 from tasks.evaluation.judging.questions import Distribution, Question, Unscored
+from tasks.evaluation.judging.reply_store import ReplyStore
+from tasks.inference.generation import load_model, start_ids
+from tasks.inference.text_stream import first_stop
 
 if TYPE_CHECKING:
     from tasks.evaluation.judging.endpoint import Endpoint
@@ -58,8 +61,6 @@ class LocalCandidate:
     def __init__(self, folder: Path) -> None:
         import torch
 
-        from tasks.inference.generation import load_model, start_ids
-
         self._network, self._encoder = load_model(folder)
         if self._network.config.family == "encoder":
             raise BadInput(f"{folder} is an encoder: it can neither write nor choose an answer")
@@ -86,7 +87,6 @@ class LocalCandidate:
     ) -> list[str | Unscored]:
         """See Candidate."""
         from model.generation import Ending, generate
-        from tasks.inference.text_stream import first_stop
 
         def stopped(tokens: Sequence[int]) -> bool:
             return first_stop(self._encoder.decode(tokens), stop) is not None
@@ -134,7 +134,6 @@ class RemoteCandidate:
 
     def __init__(self, endpoint: "Endpoint", replies: Path) -> None:
         from tasks.evaluation.judging.client import EndpointJudge
-        from tasks.evaluation.judging.reply_store import ReplyStore
 
         self._judge = EndpointJudge(endpoint, ReplyStore(replies))
 
@@ -158,8 +157,6 @@ class RemoteCandidate:
         self, prompts: Sequence[str], max_tokens: int, stop: Sequence[str], progress: Progress
     ) -> list[str | Unscored]:
         """See Candidate; white space before the answer, which a chat begins afresh, is dropped."""
-        from tasks.inference.text_stream import first_stop
-
         replies = self._judge.texts(prompts, max_tokens=max_tokens)
         progress(len(prompts), len(prompts))
         found: list[str | Unscored] = []

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.errors import BadInput
+from tasks.evaluation.judging.nli import Contradiction
 from tasks.evaluation.judging.questions import (
     NO_REPLY,
     Distribution,
@@ -56,8 +57,6 @@ class Tools:
     def of(cls, variant: str, folder: Path | None, layer: int | None) -> "Tools":
         """The tools of a local variant, read from a model folder. Raises BadInput without one."""
         if variant == "nli":
-            from tasks.evaluation.judging.nli import Contradiction
-
             return cls(classifier=Contradiction(folder))
         if variant == "bertscore":
             from tasks.evaluation.embedding.embeddings import TextEncoder

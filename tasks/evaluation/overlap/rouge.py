@@ -10,6 +10,14 @@ from typing import Literal
 
 import numpy as np
 
+from tasks.evaluation.overlap.rouge_kernels import (
+    lcs_hits,
+    ngram_hits,
+    skip_hits,
+    sort_texts,
+    union_lcs_hits,
+    weighted_hits,
+)
 from tasks.evaluation.overlap.stemmer import SIGNATURE as STEMMER
 from tasks.evaluation.overlap.tokens import Script, Texts, encode, rouge_form
 from tasks.evaluation.overlap.wordnet import irregular_forms
@@ -95,8 +103,6 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _ngrams(texts: Texts, pairs: np.ndarray, n: int) -> np.ndarray:
-    from tasks.evaluation.overlap.rouge_kernels import ngram_hits, sort_texts
-
     keys, size = texts.codes, texts.vocabulary
     for shorter in range(1, n):  # an n-gram is an (n - 1)-gram and a word
         if shorter > 1:
@@ -111,32 +117,24 @@ def _ngrams(texts: Texts, pairs: np.ndarray, n: int) -> np.ndarray:
 
 
 def _skip(texts: Texts, pairs: np.ndarray, reach: int = 0, unigrams: bool = False) -> np.ndarray:
-    from tasks.evaluation.overlap.rouge_kernels import skip_hits
-
     out = np.empty((len(pairs), 3))
     skip_hits(texts.codes, texts.texts, pairs, texts.vocabulary, reach, unigrams, out)
     return out
 
 
 def _longest(texts: Texts, pairs: np.ndarray) -> np.ndarray:
-    from tasks.evaluation.overlap.rouge_kernels import lcs_hits
-
     out = np.empty((len(pairs), 3))
     lcs_hits(texts.codes, texts.texts, pairs, out)
     return out
 
 
 def _longest_union(texts: Texts, pairs: np.ndarray) -> np.ndarray:
-    from tasks.evaluation.overlap.rouge_kernels import union_lcs_hits
-
     out, t = np.empty((len(pairs), 3)), texts
     union_lcs_hits(t.codes, t.texts, t.sentences, t.lines, pairs, t.vocabulary, out)
     return out
 
 
 def _weighted(texts: Texts, pairs: np.ndarray) -> np.ndarray:
-    from tasks.evaluation.overlap.rouge_kernels import weighted_hits
-
     out = np.empty((len(pairs), 3))
     weighted_hits(texts.codes, texts.texts, pairs, W_POWER, out)
     return out

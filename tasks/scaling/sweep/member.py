@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cluster.artifact import Artifact
 from cluster.stage import stage
 from cluster.store import Draft
+from model.flops import flops_per_token, non_embedding_parameter_count, parameter_count
 from tasks.scaling.sweep.plan import MemberSettings
 from tasks.scaling.sweep.trunk import branch_off
 from tasks.tokens.shards.facts import ShardFacts
@@ -89,8 +90,6 @@ def _cost(
     settings: MemberSettings, vocab_size: int, trunk: Artifact | None, draft: Draft
 ) -> dict[str, float]:
     """What the run took; for one that did not finish, what it would have taken."""
-    from model.flops import flops_per_token, non_embedding_parameter_count, parameter_count
-
     training = settings.training
     config = settings.model.config(vocab_size, training.context)
     tokens, shared = training.steps * training.batch_tokens, trunk.manifest.tokens if trunk else 0

@@ -21,6 +21,7 @@ from pydantic import Field, field_validator, model_validator
 
 from cluster.errors import BadInput
 from cluster.settings import Settings
+from model.flops import flops_per_token, parameter_count
 from tasks.training.settings import (
     ModelSettings,
     OptimizerSettings,
@@ -190,8 +191,6 @@ def plan_sweep(settings: SweepSettings, vocab_size: int) -> SweepPlan:
 
 def flops(member: MemberSettings | TrunkSettings, vocab_size: int) -> float:
     """Training compute of a run from its first step, by exact count."""
-    from model.flops import flops_per_token
-
     training = member.training
     config = member.model.config(vocab_size, training.context)
     tokens = training.steps * training.batch_tokens
@@ -200,8 +199,6 @@ def flops(member: MemberSettings | TrunkSettings, vocab_size: int) -> float:
 
 def parameters(member: MemberSettings, vocab_size: int) -> int:
     """Parameters of a run, embeddings and head included."""
-    from model.flops import parameter_count
-
     return parameter_count(member.model.config(vocab_size, member.training.context))
 
 
@@ -234,8 +231,6 @@ def _target_tokens(settings: SweepSettings, target: TargetSettings, vocab_size: 
 
 def _cost(settings: SweepSettings, width: int, vocab_size: int) -> tuple[int, float]:
     """Parameters, and FLOPs a token, of a width."""
-    from model.flops import flops_per_token, parameter_count
-
     config = _shape(settings, width).config(vocab_size, settings.context)
     return parameter_count(config), flops_per_token(config, settings.context)
 

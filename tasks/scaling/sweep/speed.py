@@ -18,6 +18,7 @@ from cluster.home import home
 from cluster.placement import Placement
 from tasks.scaling.sweep.plan import MemberSettings
 from tasks.training.job import METRICS, Program, TrainJob
+from tasks.training.telemetry import read_rows
 
 if TYPE_CHECKING:
     from model.config import ModelConfig
@@ -54,7 +55,6 @@ def _key(member: MemberSettings, vocab_size: int, placement: Placement) -> str:
 
 def _measure(member: MemberSettings, vocab_size: int, placement: Placement) -> Speed:
     from tasks.training.loop import train
-    from tasks.training.telemetry import read_rows
 
     training = member.training
     alone = placement.model_copy(

@@ -13,7 +13,7 @@ from cluster.store import Draft
 from tasks.scaling.sweep.plan import TrunkSettings
 from tasks.tokens.shards.facts import ShardFacts
 from tasks.training.facts import Ending
-from tasks.training.job import CHECKPOINTS, METRICS
+from tasks.training.job import CHECKPOINTS, METRICS, Diverged
 from tasks.training.outcome import outcome
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ def branch_off(trunk: Artifact | None, training: "PretrainSettings", draft: Draf
     Raises Diverged when the trunk did.
     """
     from tasks.training.checkpoint import complete, graft
-    from tasks.training.job import Diverged
 
     if trunk is None:
         return
