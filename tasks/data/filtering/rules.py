@@ -1,10 +1,10 @@
 """Filter rules: a measure of a text and a limit for it. A rule's name is the reason it gives.
 
 A preset is a set of rules with limits, tried in order. Line rules take lines out of a text; the
-rules after them see what is left, so their order is that of the authors. Sources: Gopher (Rae et al.
-2021, arXiv 2112.11446, appendix A.1.1), C4 (Raffel et al. 2020, arXiv 1910.10683, section 2.2),
-FineWeb (Penedo et al. 2024, arXiv 2406.17557, section 3.5), The Stack and StarCoder (Li et al. 2023,
-arXiv 2305.06161, section 3).
+rules after them see what is left, so their order is that of the authors. Sources: Gopher (Rae et
+al. 2021, arXiv 2112.11446, appendix A.1.1), C4 (Raffel et al. 2020, arXiv 1910.10683, section 2.2),
+FineWeb (Penedo et al. 2024, arXiv 2406.17557, section 3.5), The Stack and StarCoder (Li et al.
+2023, arXiv 2305.06161, section 3).
 """
 
 from typing import Literal, NamedTuple
