@@ -12,7 +12,12 @@ from flows.views.output import Output, output
 
 def fit(
     runs: Annotated[
-        str, typer.Argument(help="CSV with params,tokens,loss (see --form), or mlflow:EXPERIMENT")
+        str,
+        typer.Argument(
+            help="a file with a header, parted by commas, semicolons or tabs: columns params, "
+            "tokens, loss; for repeated also unique_tokens, for kaplan and isoflop optionally "
+            "flops, for power x, y and optionally weight. Or mlflow:EXPERIMENT"
+        ),
     ],
     form: Annotated[
         str, typer.Option(help="chinchilla, kaplan, isoflop, power, repeated or tied")
@@ -23,20 +28,29 @@ def fit(
     delta: Annotated[float | None, typer.Option(min=1e-9, help="of Huber; default 1e-3")] = None,
     bootstrap: Annotated[int, typer.Option(min=0, help="resamples for standard errors")] = 0,
     predict: Annotated[
-        str | None, typer.Option(metavar="PARAMS,TOKENS", help="predict the loss of this run")
+        list[str] | None,
+        typer.Option(metavar="PARAMS,TOKENS", help="predict the loss of this run; repeatable"),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OURS=THEIRS,...", help="columns that have other names: params=n,tokens=d"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit a scaling law to runs from anywhere."""
+    from flows.views.law import show_fit
+    from tasks.data.json_files import read_columns
     from tasks.scaling.law.fit_file import fit_file
+    from tasks.scaling.law.runs import NAMES
 
     with output(as_json) as out:
-        wanted = None if predict is None else _numbers("--predict", predict)
-        result = fit_file(runs, form, loss, delta, bootstrap, wanted)
+        places = [_numbers("--predict", text) for text in predict or ()]
+        named = read_columns(columns, NAMES)
+        result = fit_file(runs, form, loss, delta, bootstrap, places, named)
         out.result(result)
-        _rows(out, {key: value for key, value in result.items() if key != "warnings"})
-        for warning in result["warnings"]:
-            out.say(f"warning: {warning}")
+        show_fit(out, result)
 
 
 def judge(

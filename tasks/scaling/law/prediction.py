@@ -1,70 +1,33 @@
-"""What a fitted law says of runs that were not made, with a band, and which run to make next.
-
-A band holds four errors: of the parameters (bootstrap replicas of the runs), of one run about the
-law (the residuals), of one run over seeds (`noise`), and of the law itself beyond the runs.
-"""
+"""What a fitted law says of runs that were not made, with a band, and which run to make next."""
 
 from typing import Any
 
 import numpy as np
 
-from tasks.scaling.law import robust
+from tasks.scaling.law import band
 from tasks.scaling.law.fit import BAND, Fitted
 from tasks.scaling.law.runs import Columns
 
-# A place at more than this many times the runs' compute lies beyond them.
-STEP_BEYOND = 1.2
 CURVE_POINTS = 40
 
 
 def predict(
     fitted: Fitted, at: Columns, noise: float = 0.0, drift: float = 0.0
-) -> dict[str, float]:
-    """The `loss` of one run, the 90 % band `low` to `high`, and the `law_error` that is in it."""
-    problem, law = fitted.problem, fitted.problem.law
-    log_S = law.evaluate(fitted.cloud_SP, at)[0][:, 0]
-    central = float(law.evaluate(fitted.theta_P[None], at)[0][0, 0])
-    generator, runs = np.random.default_rng(0), problem.runs
-    # The fit has made its own residuals smaller than those of a run that it has not seen.
-    inflate = np.sqrt(runs / max(runs - law.parameters, 1))
-    error_S = generator.choice(problem.log_residuals(fitted.theta_P), size=len(log_S)) * inflate
-    beyond = law_error(fitted, at, drift)
-    error_S = error_S + generator.normal(0, 1, len(log_S)) * np.hypot(noise, beyond)
-    # Minus: a residual is what was predicted less what was measured.
-    low, high = np.quantile(log_S - error_S, BAND)
-    band = (min(low, central), central, max(high, central))
-    low, loss, high = (float(v) for v in np.exp(band))
-    return {"loss": loss, "low": low, "high": high, "law_error": beyond}
+) -> dict[str, float | None]:
+    """What the law says of one run: `loss`, and the 90 % band `low` to `high` in which its loss is
+    to be expected; `reach`, its compute over that of the largest run in the fit; and `law_error`,
+    the relative error of the law on budgets that were left out, as far away (root mean square;
+    None where too few runs would be left).
 
-
-def law_error(fitted: Fitted, at: Columns, drift: float) -> float:
-    """Relative error to expect of the law itself at a place beyond the runs: what it was one step
-    back (`backtest`), at least `drift` for each factor e of compute.
+    `noise` and `drift` are described in the settings, the band in `band`.
     """
-    if "tokens" not in at:
-        return 0.0
-    columns = fitted.problem.columns
-    work_N = columns["params"] * columns["tokens"]
-    reach = float((at["params"] * at["tokens"])[0] / work_N.max())
-    if reach <= STEP_BEYOND:
-        return 0.0
-    return max(drift * float(np.log(reach)), backtest(fitted, work_N, reach) or 0.0)
-
-
-def backtest(fitted: Fitted, work_N: np.ndarray, reach: float) -> float | None:
-    """Root mean square relative error of the same law, fitted without the runs in the last factor
-    `reach` of compute, on the largest runs. None where too few runs are left.
-    """
-    problem = fitted.problem
-    kept, last = work_N <= work_N.max() / reach * 1.1, work_N >= work_N.max() / 1.5
-    few = kept.sum() < problem.law.parameters + 2 or not last.any()
-    if few or any(len(set(problem.columns[name][kept])) < 3 for name in ("params", "tokens")):
-        return None
-    smaller = problem.subset(kept)
-    starts_SP = np.stack([fitted.theta_P, robust.best_of_starts(smaller)])
-    again_SP, total_S = robust.minimise(smaller, starts_SP)
-    error_N = problem.log_residuals(again_SP[total_S.argmin()])[last]
-    return float(np.sqrt(np.mean(error_N**2)))
+    problem, theta_P = fitted.problem, fitted.theta_P
+    found = band.around(problem, theta_P, at, noise, drift)
+    central, half = problem.law.evaluate(theta_P[None], at)[0][0, 0], found.half_M[0]
+    beyond = band.log_compute(at)[0] - band.log_compute(problem.columns).max()
+    low, loss, high = (float(np.exp(central + way * half)) for way in (-1, 0, 1))
+    law_error, reach = found.error, float(np.exp(beyond))
+    return {"loss": loss, "low": low, "high": high, "reach": reach, "law_error": law_error}
 
 
 def curve(fitted: Fitted, at: Columns) -> list[dict[str, float]]:

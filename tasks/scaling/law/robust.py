@@ -128,6 +128,14 @@ def second_opinion(problem: Problem) -> np.ndarray:
     return np.array(min(found, key=lambda f: f.fun).x)
 
 
+def refit(problem: Problem, theta_P: np.ndarray) -> np.ndarray:
+    """The better minimum [P] of two: from the parameters of much the same runs, and from the law's
+    own best start, since a fit whose E has gone to 0 has no slope to leave it again.
+    """
+    found_SP, total_S = minimise(problem, np.stack([theta_P, _best_start(problem)]), iterations=60)
+    return found_SP[total_S.argmin()]
+
+
 def huber(residual: np.ndarray, delta: float) -> np.ndarray:
     """Huber's loss, elementwise."""
     size = np.abs(residual)
@@ -135,8 +143,7 @@ def huber(residual: np.ndarray, delta: float) -> np.ndarray:
 
 
 def bootstrap(problem: Problem, theta_P: np.ndarray, replicas: int) -> np.ndarray:
-    """Fits [S, P] to resamples of the runs, the better of two: one started from `theta_P`, one from
-    the law's own best start, since a fit whose E has gone to 0 has no slope to leave it again.
+    """Fits [S, P] to resamples of the runs, each the better of two, as in `refit`.
 
     Resamples with fewer distinct runs than parameters cannot be fitted and are left out.
     """

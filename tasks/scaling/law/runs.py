@@ -5,6 +5,7 @@ Columns by form: `params,tokens,loss` (and optionally `flops`), `repeated` also 
 """
 
 import csv
+import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 
 from cluster.errors import BadInput
 from cluster.settings import nearest
+from tasks.data.json_files import separator
 
 Columns = Mapping[str, np.ndarray]
 REQUIRED = {
@@ -24,35 +26,49 @@ REQUIRED = {
     "power": ("x", "y"),
 }
 OPTIONAL = {"kaplan": ("flops",), "isoflop": ("flops",), "power": ("weight",)}
+NAMES = ("params", "tokens", "loss", "flops", "unique_tokens", "x", "y", "weight")
+"""All that any form reads."""
 
 
-def read(path: Path, form: str) -> Columns:
-    """The columns that `form` needs, each [rows].
+def read(path: Path, form: str, theirs: Mapping[str, str]) -> Columns:
+    """The columns that `form` needs, each [rows], parted by commas, semicolons or tabs; `theirs`
+    are the file's own names by ours.
 
     Raises BadInput for an unreadable file, an absent column, and a cell that is not a positive
     finite number (naming its row, counted from 1 below the header).
     """
     try:
         # Spreadsheets begin a file with a byte order mark.
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            header, rows = list(reader.fieldnames or ()), list(reader)
+        text = path.read_text(encoding="utf-8-sig")
+        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator(text))
+        header, rows = [name.strip() for name in reader.fieldnames or ()], []
+        rows = [dict(zip(header, row.values(), strict=False)) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{path} cannot be read as CSV: {error}") from error
     for name in REQUIRED[form]:
-        if name not in header:
+        if theirs.get(name, name) not in header:
             raise BadInput(
-                f"{path} has no column '{name}', which --form {form} needs: {_hint(name, header)}"
+                f"{path} has no column '{theirs.get(name, name)}', which --form {form} needs: "
+                f"{_hint(theirs.get(name, name), header)}"
             )
-    wanted = REQUIRED[form] + tuple(c for c in OPTIONAL.get(form, ()) if c in header)
+    wanted = [*REQUIRED[form], *(c for c in OPTIONAL.get(form, ()) if theirs.get(c, c) in header)]
     if not rows:
         raise BadInput(f"{path} has a header and no rows")
-    return {name: _column(path, name, rows) for name in wanted}
+    return {name: _column(path, theirs.get(name, name), rows) for name in wanted}
 
 
-def from_mlflow(experiment: str, form: str) -> Columns:
+def distinct(columns: Columns) -> np.ndarray:
+    """Index of the first of each run [distinct runs], in their order: one whose every column is
+    that of an earlier row is the same run again.
+    """
+    rows_NK = np.stack(list(columns.values()), axis=-1)
+    return np.sort(np.unique(rows_NK, axis=0, return_index=True)[1])
+
+
+def from_mlflow(experiment: str, form: str, theirs: Mapping[str, str]) -> Columns:
     """The columns that `form` needs from the runs of an MLflow experiment: their last metrics of
-    those names. Runs without all of them, such as stages that are no runs of a sweep, are left out.
+    those names, or of `theirs`. Runs without all of them, such as stages that are no runs of a
+    sweep, are left out.
 
     Raises BadInput for an unknown experiment and one without any such run.
     """
@@ -71,15 +87,19 @@ def from_mlflow(experiment: str, form: str) -> Columns:
         page = client.search_runs([found.experiment_id], page_token=token)
         runs += [run.data.metrics for run in page]
         token = page.token or ""
-    wanted = REQUIRED[form]
-    rows = [m for m in runs if all(m.get(name, 0) > 0 for name in wanted)]
+    wanted = {name: theirs.get(name, name) for name in REQUIRED[form]}
+    rows = [m for m in runs if all(m.get(name, 0) > 0 for name in wanted.values())]
     if not rows:
         raise BadInput(
             f"experiment '{experiment}' has {len(runs)} runs, none with the metrics "
-            f"{', '.join(wanted)}"
+            f"{', '.join(wanted.values())}; other names are given as --columns params=n"
         )
-    extra = [n for n in OPTIONAL.get(form, ()) if all(m.get(n, 0) > 0 for m in rows)]
-    return {name: np.array([m[name] for m in rows]) for name in (*wanted, *extra)}
+    wanted |= {
+        name: theirs.get(name, name)
+        for name in OPTIONAL.get(form, ())
+        if all(m.get(theirs.get(name, name), 0) > 0 for m in rows)
+    }
+    return {ours: np.array([m[name] for m in rows]) for ours, name in wanted.items()}
 
 
 def write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
@@ -112,4 +132,6 @@ def _hint(name: str, header: list[str]) -> str:
     if not header:
         return "the file is empty"
     hint = nearest(name, header)
-    return hint if hint.startswith("did") else f"its columns are {', '.join(header)}"
+    if hint.startswith("did"):
+        return hint
+    return f"its columns are {', '.join(header)}; other names are given as --columns params=n"

@@ -17,13 +17,16 @@ class FitSettings(Settings):
     delta: float = Field(1e-3, gt=0, description="where Huber's loss turns linear, in log units")
     bootstrap: int = Field(200, ge=0, description="resamples of the runs behind errors and bands")
     noise: float = Field(
-        0.006, ge=0, description="relative spread of one run's loss over seeds, put into the band"
+        0.0,
+        ge=0,
+        description="least relative spread of one run's loss over seeds that the band reckons "
+        "with, where more is known of it than the residuals show",
     )
     drift: float = Field(
         0.01,
         ge=0,
         description="relative error of the law itself for each factor e of compute beyond the fit, "
-        "put into the band; the error found one step back, where larger, replaces it",
+        "put into the band; where budgets can be left out, the law's error on them replaces it",
     )
     least_flops: float = Field(0.0, ge=0, description="cheaper runs are left out of the fit")
     cuts: tuple[float, ...] = Field(

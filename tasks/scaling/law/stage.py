@@ -26,7 +26,7 @@ LEAST_SPAN = 1.1
 """Runs that cost the same but for rounding have no slope in compute."""
 
 
-@stage(version=4, tracked=True)
+@stage(version=5, tracked=True)
 def fit(runs: list[Artifact], targets: list[Row], settings: FitSettings, draft: Draft) -> None:
     """Fit the sweep's finished runs and predict the `targets` (`name`, `params`, `tokens`, `flops`
     of each), before these are trained.
@@ -135,7 +135,7 @@ def _law(fitted: list[Row], targets: list[Row], settings: FitSettings) -> tuple[
         doubt = {"identifiable": False, "warnings": [str(error)], "at": []}
         return {"form": settings.form, "n": len(fitted), **doubt}, None
     places = [point(settings.form, (t["params"], t["tokens"])) for t in targets]
-    at = [predict(law, place, settings.noise, settings.drift) for place in places if place]
+    at = [predict(law, place, settings.noise, settings.drift) for place in places]
     return describe(law, errors=settings.bootstrap > 0) | {"at": at}, law
 
 
@@ -151,7 +151,7 @@ def _further(law: "Fitted", fitted: list[Row], targets: list[Row]) -> Row:
     first = targets[0] if targets else None
     at = point(law.form, (first["params"], first["tokens"])) if first else None
     without_NP = robust.leave_one_out(law.problem, law.theta_P)
-    bad = diagnostics.suspects(law, without_NP)
+    bad = diagnostics.suspects(law)
     residual_N = -law.problem.log_residuals(law.theta_P)
     optima = isoflop.optima(columns)
     said = [f"{names[i]} lies {residual_N[i]:.1%} above the law: badly trained?" for i in bad]
