@@ -63,8 +63,9 @@ def _band(band: list[float] | None) -> str:
 def _optima(result: Mapping[str, Any]) -> Iterator[str]:
     for row in result.get("optima", ()):
         place = f"{human(row['params'])} params, {human(row['tokens'])} tokens"
-        found = f"{place}, loss {row['loss']:.4g}" if row["interior"] else "no optimum"
-        yield f"{row['flops']:.3g} FLOP, {row['runs']} runs: {found}"
+        found = f"{place}, loss {row['loss']:.4g}" if row["interior"] else f"none, {row['why']}"
+        runs = "1 run" if row["runs"] == 1 else f"{row['runs']} runs"
+        yield f"{row['flops']:.3g} FLOP, {runs}: {found}"
 
 
 def _predictions(result: Mapping[str, Any]) -> Iterator[str]:
