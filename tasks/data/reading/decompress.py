@@ -18,6 +18,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from cluster.errors import BadInput
+from tasks.data.reading.encodings import as_utf8
 from tasks.data.reading.formats import compression, data_suffix
 from tasks.data.reading.sources import open_regular
 
@@ -42,7 +43,7 @@ class Entry:
 
     `name` is its path below the source's root, a member's behind that of its archive; `shown` is
     what messages call it; `size` is bytes before decompression; `line` is the number of its first
-    line. Members can only be read forward.
+    line; `encoding` that of its text. Members can only be read forward.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Entry:
     file: IO[bytes]
     seekable: bool = False
     line: int = 1
+    encoding: str | None = None
 
     @property
     def format(self) -> str:
@@ -73,6 +75,10 @@ class Entry:
         except DAMAGE as error:
             after = f"{done} bytes of text ({self.size} bytes on disk)"
             raise damaged(self.shown, error, after) from error
+
+    def text_chunks(self) -> Iterator[bytes]:
+        """The same in UTF-8, lines ended by LF; see `encodings.as_utf8`."""
+        return as_utf8(self.chunks(), self.encoding)
 
 
 class ChunkFile:
@@ -111,11 +117,15 @@ def read_chunks(path: Path) -> Iterator[bytes]:
         yield from Entry(path.name, str(path), os.fstat(file.fileno()).st_size, file).chunks()
 
 
-def damaged(shown: str, error: BaseException, after: str) -> BadInput:
+class Damaged(BadInput):
+    """A file or archive that is cut or damaged; a source may skip it."""
+
+
+def damaged(shown: str, error: BaseException, after: str) -> Damaged:
     """What to raise when a library finds a file damaged after this much of it."""
-    return BadInput(
-        f"{shown} is damaged: {error} after {after}; "
-        "fetch the file again, or take it out of the sources"
+    return Damaged(
+        f"{shown} is damaged: {error} after {after}; fetch the file again, take it out of the "
+        "sources, or leave it out with `on_damaged: skip` in the source"
     )
 
 

@@ -1,9 +1,9 @@
 """The files of a source, taken in: rows named, batched, and sorted into good and bad."""
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import xxhash
 from cluster.errors import BadInput
 from tasks.data.ledger import Splitter
 from tasks.data.reading.archives import members
-from tasks.data.reading.decompress import Entry
+from tasks.data.reading.decompress import Damaged, Entry
 from tasks.data.reading.formats import is_archive
 from tasks.data.reading.licenses import corpus_licenses
 from tasks.data.reading.parts import Part, Stretch, parts
@@ -27,8 +27,9 @@ FLUSH_CHARS = 4 << 20
 FLUSH_ROWS = 4096
 SHOWN_KEYS = 20
 SHOWN_PLACES = 3
-# Well-formed rows without text are set aside but are no sign of damage.
-HARMLESS = {"empty_text", "http_status", "not_html", "no_main_text"}
+# Well-formed rows without text are set aside but are no sign of damage; damaged files a source may
+# have said to leave out.
+HARMLESS = {"damaged_file", "empty_text", "http_status", "not_html", "no_main_text"}
 log = logging.getLogger("headrace.read")
 
 
@@ -119,17 +120,16 @@ class Intake:
 
     def read(self, file: SourceFile, license: str | None, part: Part | None = None) -> None:
         """Take in a file, or part of it. Raises BadInput when it is damaged or lacks the field."""
-        with open_regular(file.path) as raw:
-            entry = Entry(file.name, str(file.path), file.size, raw, seekable=True)
-            if part:
-                raw.seek(part.start)
-                stretch = cast(IO[bytes], Stretch(raw, part.end - part.start))
-                entry = Entry(file.name, str(file.path), file.size, stretch, line=part.line)
-            for member in members(entry) if is_archive(file.name) else iter([entry]):
-                if is_readable(member, self._settings):
-                    self._read(member, _Names(self._label, file.name, member.name), license)
-                else:
-                    self.ignored += 1
+        if damage := _damage(file, self._settings, part):
+            log.warning("left out: %s", damage)
+            names = _Names(self._label, file.name, file.name)
+            self._rows.reject(names.id(None, file.name), file.name, "damaged_file", damage)
+            return
+        for entry in _entries(file, self._settings, part):
+            if is_readable(entry, self._settings):
+                self._read(entry, _Names(self._label, file.name, entry.name), license)
+            else:
+                self.ignored += 1
 
     def flush(self) -> None:
         """Pass on the records that wait."""
@@ -192,6 +192,35 @@ class Intake:
             if len(self.places) < SHOWN_PLACES:
                 line = "" if record.place is None else f":{record.place}"
                 self.places.append(f"{entry.shown}{line} ({record.reason})")
+
+
+def _entries(file: SourceFile, settings: SourceSettings, part: Part | None) -> Iterator[Entry]:
+    """The file, or part of it, or what an archive holds."""
+    with open_regular(file.path) as raw:
+        entry = Entry(file.name, str(file.path), file.size, raw, seekable=True)
+        if part:
+            raw.seek(part.start)
+            stretch = cast(IO[bytes], Stretch(raw, part.end - part.start))
+            entry = Entry(file.name, str(file.path), file.size, stretch, line=part.line)
+        for member in members(entry) if is_archive(file.name) else [entry]:
+            yield replace(member, encoding=settings.encoding)
+
+
+def _damage(file: SourceFile, settings: SourceSettings, part: Part | None) -> str | None:
+    """What keeps a file from being read to its end, where such files are to be left out.
+
+    As a whole: a checksum comes behind what it is of, so what was read before the damage shows
+    could be other text than was written.
+    """
+    if settings.on_damaged == "fail":
+        return None
+    try:
+        for entry in _entries(file, settings, part):
+            if is_readable(entry, settings):
+                deque(read_entry(entry, settings), maxlen=0)
+    except Damaged as error:
+        return str(error)
+    return None
 
 
 class _Names:

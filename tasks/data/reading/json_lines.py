@@ -12,7 +12,6 @@ from tasks.data.reading.rows import (
     BOM,
     DuplicateKey,
     Found,
-    NotANumber,
     Record,
     found_batch,
     judge,
@@ -87,8 +86,6 @@ def _record(number: int, line: bytes, settings: SourceSettings) -> Record | None
         reason = "invalid_utf8"
     except DuplicateKey:
         reason = "duplicate_key"
-    except NotANumber:
-        reason = "not_a_number"
     except RecursionError:
         reason = "nested_too_deep"
     except ValueError:

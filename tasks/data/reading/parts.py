@@ -23,11 +23,12 @@ class Part(NamedTuple):
 def parts(file: SourceFile, settings: SourceSettings) -> list[Part | None]:
     """The parts of a file, of `PART_BYTES` or a little more; [None] for one read as a whole.
 
-    Whole stays what is small, compressed, or no format of lines, and a file whose rows have ids:
-    these are made unique within a file.
+    Whole stays what is small, compressed, of another encoding, or no format of lines, and a file
+    whose rows have ids: these are made unique within a file.
     """
     suffix = f".{settings.format}" if settings.format else file.format
     lined = suffix in SPLIT and not compression(file.name) and settings.id is None
+    lined = lined and settings.encoding is None
     if not lined or file.size <= 2 * PART_BYTES:
         return [None]
     return list(_parts(file))

@@ -12,7 +12,7 @@ from typing import Any
 
 from cluster.errors import BadInput
 from tasks.data.reading import rows, web
-from tasks.data.reading.decompress import Entry
+from tasks.data.reading.decompress import Damaged, Entry
 from tasks.data.reading.formats import LINES, MEMBERS, PLAIN, ROWS
 from tasks.data.reading.json_lines import json_lines, read_lines
 from tasks.data.reading.rows import (
@@ -58,7 +58,7 @@ def read_entry(entry: Entry, settings: SourceSettings) -> Iterator[Found]:
         return iter([web.html_document(entry)]) if page else web.warc_records(entry)
     if suffix in (".parquet", ".arrow"):
         return table_rows(entry, settings, suffix)
-    return json_lines(entry.chunks(), settings, entry.line)
+    return json_lines(entry.text_chunks(), settings, entry.line)
 
 
 def keys(file: SourceFile, settings: SourceSettings) -> list[str]:
@@ -68,14 +68,14 @@ def keys(file: SourceFile, settings: SourceSettings) -> list[str]:
     """
     suffix = f".{settings.format}" if settings.format else file.format
     with open_regular(file.path) as raw:
-        entry = Entry(file.name, str(file.path), file.size, raw, seekable=True)
+        entry = Entry(file.name, str(file.path), file.size, raw, True, encoding=settings.encoding)
         if suffix in (".parquet", ".arrow"):
             return columns(entry, suffix)
         if suffix in (".csv", ".tsv"):
             delimiter = "\t" if suffix == ".tsv" else ","
             return next(csv.reader(_csv_lines(entry), delimiter=delimiter), [])
         if suffix in ROWS:
-            return _first_keys(entry.chunks())
+            return _first_keys(entry.text_chunks())
     return []
 
 
@@ -103,7 +103,7 @@ def _document(entry: Entry) -> Record:
 
 def _lines(entry: Entry) -> Iterator[Found]:
     """A text per line; blank lines are no rows."""
-    for number, line in read_lines(entry.chunks(), entry.line):
+    for number, line in read_lines(entry.text_chunks(), entry.line):
         if line is None:
             yield Record(number, reason="line_too_long")
         elif line.removeprefix(BOM).strip():
@@ -112,7 +112,7 @@ def _lines(entry: Entry) -> Iterator[Found]:
 
 def _json(entry: Entry, settings: SourceSettings) -> Iterator[Found]:
     """A list of objects, or lines of objects whatever the suffix says."""
-    chunks = entry.chunks()
+    chunks = entry.text_chunks()
     first = next(chunks, b"")
     chunks = itertools.chain([first], chunks)
     if first.removeprefix(BOM).lstrip()[:1] == b"[":
@@ -131,7 +131,10 @@ def _json_list(entry: Entry, chunks: Iterable[bytes], settings: SourceSettings) 
         found = parse_json(decode(bytes(content.removeprefix(BOM))))
     except (ValueError, RecursionError) as error:
         why = f"{type(error).__name__} {error}".strip()
-        raise BadInput(f"{entry.shown} is not valid JSON: {why}") from error
+        raise Damaged(
+            f"{entry.shown} is not valid JSON: {why}; mend it, or leave it out with "
+            "`on_damaged: skip` in the source"
+        ) from error
     return (judge(number, row, settings) for number, row in enumerate(found, 1))
 
 
@@ -150,15 +153,15 @@ def _csv(entry: Entry, settings: SourceSettings, delimiter: str) -> Iterator[Fou
             elif values:
                 yield Record(reader.line_num, reason="wrong_field_count", sample=show(values))
     except csv.Error as error:
-        raise BadInput(
-            f"{entry.shown}, line {reader.line_num}: {error}; if its quotes are part "
-            "of the text, say `quotes: false` in the source"
+        raise Damaged(
+            f"{entry.shown}, line {reader.line_num}: {error}; if its quotes are part of the text, "
+            "say `quotes: false` in the source; `on_damaged: skip` leaves the file out"
         ) from error
 
 
 def _csv_lines(entry: Entry) -> Iterator[str]:
     """Lines with LF. A line over 64 MiB is an error: rows may go over lines."""
-    for number, line in read_lines(entry.chunks()):
+    for number, line in read_lines(entry.text_chunks()):
         if line is None:
             raise csv.Error(f"line {number} is longer than {rows.MAX_ROW_BYTES >> 20} MiB")
         yield decode(line.removeprefix(BOM) if number == 1 else line) + "\n"

@@ -5,6 +5,7 @@ Text is UTF-8; CR LF becomes LF, all else is kept. Fast readers yield whole batc
 """
 
 import json
+import math
 import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -60,10 +61,6 @@ class DuplicateKey(ValueError):
     """A JSON object that names a key twice; which value counts would be a guess."""
 
 
-class NotANumber(ValueError):
-    """`NaN` or `Infinity`, which are no JSON."""
-
-
 def judge(place: int | None, row: Any, settings: SourceSettings) -> Record:
     """The record of one parsed row: its text and fields, or why it has none."""
     if not isinstance(row, dict):
@@ -72,6 +69,8 @@ def judge(place: int | None, row: Any, settings: SourceSettings) -> Record:
     if value is MISSING:
         keys = tuple(str(key) for key in row)
         return Record(place, reason="missing_text", sample=show(row), keys=keys)
+    if any(_no_number(field(row, name)) for name in settings.fields):
+        return Record(place, reason="not_a_number", sample=show(row))
     try:
         name = id_of(field(row, settings.id)) if settings.id else None
         license = license_of(field(row, settings.license_field)) if settings.license_field else None
@@ -174,7 +173,7 @@ def decode(content: bytes) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """A JSON value. Raises ValueError: a key given twice and NaN are errors; RecursionError."""
+    """A JSON value. Raises ValueError, as for a key given twice; RecursionError."""
     return _parse(text)
 
 
@@ -185,11 +184,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_number(name: str) -> Any:
-    raise NotANumber(name)
+def _no_number(value: Any) -> bool:
+    """Whether it is `NaN` or `Infinity`, which are no JSON; they matter where they are read."""
+    return isinstance(value, float) and not math.isfinite(value)
 
 
-_parse = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_number).decode
+_parse = json.JSONDecoder(object_pairs_hook=_unique).decode
 _brief = reprlib.Repr()  # repr() itself recurses without bound
 _brief.maxstring = _brief.maxother = SAMPLE_CHARS
 
@@ -205,7 +205,7 @@ def show(value: Any) -> str:
 def whole(entry: Entry) -> bytes | None:
     """The content of an entry, None if it is more than 64 MiB."""
     content = bytearray()
-    for chunk in entry.chunks():
+    for chunk in entry.text_chunks():
         content += chunk
         if len(content) > MAX_ROW_BYTES:
             return None

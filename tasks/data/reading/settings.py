@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from cluster.settings import Aside, Gate, Settings
 
@@ -24,6 +24,16 @@ class SourceSettings(Settings):
     format: Format | None = Field(
         None, description="how to read it whatever its suffix; `lines`: a text per line"
     )
+    encoding: str | None = Field(
+        None,
+        description="encoding of files of text and rows, as Python names it, such as latin-1; "
+        "auto detects that of each file; null is UTF-8",
+    )
+    on_damaged: Literal["fail", "skip"] = Field(
+        "fail",
+        description="what becomes of a file or archive that is cut or damaged: skip leaves it out "
+        "as a whole, counted as damaged_file; every file is read twice for it",
+    )
     quotes: bool = Field(True, description="csv, tsv: whether a field may stand in quotes")
     text: str = Field("text", description="the field or column that holds the text")
     id: str | None = Field(None, description="the field that names a row; null names it by place")
@@ -39,6 +49,15 @@ class SourceSettings(Settings):
     max_epochs: Annotated[float | None, Aside()] = Field(
         None, gt=0, description="most repetitions in training"
     )
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str | None) -> str | None:
+        try:
+            "".encode(value if value not in (None, "auto") else "utf-8")
+        except LookupError as error:
+            raise ValueError(f"{error}; name one of Python, such as cp1252, or auto") from None
+        return value
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
+from urllib.parse import unquote
 
 from cluster.errors import BadInput
 from cluster.settings import nearest
@@ -19,7 +20,7 @@ from tasks.data.reading.formats import ARCHIVES, MEMBERS, SUPPORTED, compression
 from tasks.data.reading.remote import download
 from tasks.data.reading.settings import SourceSettings
 
-PYTHON = "python://"
+PYTHON, FILE = "python://", "file://"
 PYTHON_CORPORA = ("stdlib", "all")
 SITE_PACKAGES = "site-packages/"
 # Tests, caches and installed packages; `_sysconfigdata*.py` holds paths of the machine.
@@ -133,6 +134,8 @@ def _resolve(settings: SourceSettings) -> Source:
     path = settings.path
     if path.startswith(PYTHON):
         return Source(settings, path, tuple(python_files(path.removeprefix(PYTHON))))
+    if path.startswith(FILE):  # where it lies is no part of its name, as for a plain path
+        path = unquote(path.removeprefix(FILE))
     if "://" in path:
         label, folder = download(path)
         return _below(settings, label, folder, _walk(folder))
@@ -146,7 +149,7 @@ def _resolve(settings: SourceSettings) -> Source:
 
 
 def _find_glob(settings: SourceSettings, local: Path) -> Source:
-    path = settings.path
+    path = str(local)
     if not glob.has_magic(path):
         raise BadInput(f"source '{path}' does not exist; looked for {Path.cwd() / local}")
     root = _fixed_part(path)

@@ -47,7 +47,7 @@ def check_read(found: Outcome, settings: ReadSettings) -> None:
             _check_rows(source.source, facts["rows"] + facts["rejected"])
 
 
-@stage(version=5, gate=check_read)
+@stage(version=6, gate=check_read)
 def read(settings: ReadSettings, draft: Draft) -> None:
     """Read all sources into text blocks, sorted by label and content, whatever their order.
 
@@ -98,9 +98,13 @@ def _describe(source: Source, account: "Account") -> dict[str, Any]:
 
 
 def _keys(source: Source) -> list[str]:
+    from tasks.data.reading.decompress import Damaged
     from tasks.data.reading.records import keys
 
-    return keys(source.files[0], source.settings)[:SHOWN_KEYS] if source.files else []
+    try:
+        return keys(source.files[0], source.settings)[:SHOWN_KEYS] if source.files else []
+    except Damaged:  # one that is left out: any other would have failed before
+        return []
 
 
 def _rejects(found: Outcome) -> str:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from cluster.errors import BadInput
 from tasks.data.reading import rows
-from tasks.data.reading.decompress import Entry
+from tasks.data.reading.decompress import Entry, damaged
 from tasks.data.reading.rows import FOUND, Found, decode, judge
 from tasks.data.reading.settings import SourceSettings
 
@@ -35,7 +35,7 @@ def table_rows(entry: Entry, settings: SourceSettings, suffix: str) -> Iterator[
                 yield from _row_by_row(np.arange(batch.num_rows), number, batch, settings)
             number += batch.num_rows
     except (OSError, pa.ArrowException) as error:
-        raise BadInput(f"{entry.shown} is damaged: {error} after {number - 1} rows") from error
+        raise damaged(entry.shown, error, f"{number - 1} rows") from error
 
 
 def columns(entry: Entry, suffix: str) -> list[str]:
@@ -45,7 +45,7 @@ def columns(entry: Entry, suffix: str) -> list[str]:
             return list(pq.read_schema(entry.file).names)
         return list(next(iter(_arrow(entry.file)), pa.record_batch({})).schema.names)
     except (OSError, pa.ArrowException) as error:
-        raise BadInput(f"{entry.shown} is damaged: {error}") from error
+        raise damaged(entry.shown, error, "0 rows") from error
 
 
 def _judged(first: int, batch: pa.RecordBatch, settings: SourceSettings) -> Iterator[Found]:
@@ -76,6 +76,11 @@ def _row_by_row(
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    tests = ("binary", "large_binary", "binary_view", "fixed_size_binary")
+    return any(getattr(pa.types, f"is_{name}")(kind) for name in tests)
 
 
 def _suspect(column: pa.Array, allow_null: bool) -> Any:
@@ -169,6 +174,8 @@ def _column(entry: Entry, batch: pa.RecordBatch, name: str) -> pa.Array:
         column = column.dictionary_decode()
     if pa.types.is_string_view(column.type):
         column = column.cast(pa.large_string())
+    if _is_binary(column.type):  # as some writers store text; whether it is any is checked as ever
+        column = column.cast(pa.large_binary()).view(pa.large_string())
     if _is_text(column.type):
         _bytes_of(column).validate(full=True)
     return column
