@@ -7,12 +7,12 @@ from typing import Any
 
 from tasks.evaluation.judging.questions import Unscored
 
-# Failures that are the endpoint's rather than one row's, and how many in a row are enough where
-# it has not answered yet; where it has, twice as many. A timeout has waited for long already.
-FAILING = {
-    "server_error": 5, "connection": 5, "not_json": 5, "http_404": 5, "http_405": 5, "redirect": 3,
-    "timeout": 2, "key_refused": 1,
-}  # fmt: skip
+# How many failures in a row are the endpoint's rather than some rows', where it has not answered
+# yet; where it has, twice as many. A timeout has waited for long already. Other refusals must have
+# the same words, too: they may be of what rows say.
+PASSING = {"server_error": 5, "connection": 5, "not_json": 5, "rate_limited": 8, "timeout": 2}
+LASTING = {"http_404": 5, "http_405": 5, "redirect": 3, "key_refused": 1, "out_of_quota": 1}
+REFUSALS = 10
 SHARED = 3  # failures in a row of one that has answered that are not taken for one row's
 OPTIONAL = ("logprobs", "temperature", "max_tokens", "max_completion_tokens")
 THINKING_TOKENS = 4000
@@ -20,14 +20,15 @@ TOP_LOGPROBS = 20
 
 
 class CircuitBreaker:
-    """Counts identical failures in a row, those of requests that were under way together once: an
-    outage of a second fails many at a time. Open, it holds the failure that everyone then gets.
+    """Counts identical failures in a row; those that may pass once for all requests that were under
+    way together, as an outage of a second fails many at a time. Open, it holds the failure that
+    everyone then gets.
     """
 
     def __init__(self) -> None:
         self.open: Unscored | None = None
         self.row = 0
-        self._reason, self._counted, self._answered = "", 0.0, False
+        self._failure, self._counted, self._answered = Unscored(""), 0.0, False
 
     def succeed(self) -> None:
         """Note a reply."""
@@ -37,15 +38,18 @@ class CircuitBreaker:
         """Note a failure of a request `sent` then (on the monotonic clock); whether by now all who
         wait should slow down.
         """
-        if failure.reason not in FAILING:
-            return False
-        if failure.reason != self._reason:
-            self._reason, self.row = failure.reason, 0
-        if not self.row or sent >= self._counted:
+        if not self._same(failure):
+            self._failure, self.row = failure, 0
+        if not self.row or failure.reason not in PASSING or sent >= self._counted:
             self.row, self._counted = self.row + 1, time.monotonic()
-        if self.row >= FAILING[failure.reason] * (1 + self._answered):
+        most = (PASSING | LASTING).get(failure.reason, REFUSALS)
+        if self.row >= most * (1 + self._answered):
             self.open = failure
-        return self.row >= (SHARED if self._answered else 1)
+        return failure.reason in PASSING and self.row >= (SHARED if self._answered else 1)
+
+    def _same(self, failure: Unscored) -> bool:
+        by_reason = failure.reason in PASSING or failure.reason in LASTING
+        return self._failure.reason == failure.reason if by_reason else self._failure == failure
 
 
 class Parameters:

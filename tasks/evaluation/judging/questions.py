@@ -122,6 +122,7 @@ NO_REPLY = frozenset(
         "too_large",
         "redirect",
         "key_refused",
+        "out_of_quota",
         "budget",
         "no_replies",
     }

@@ -152,7 +152,7 @@ class Sender:
             return Unscored("connection", f"{type(error).__name__}: {error}"), 0.0
         if refused:
             request.without |= refused
-            return Unscored(f"http_{status}", _shown(content)), 0.0
+            return await self._attempt(request, seconds)  # each time with fewer parameters
         if status == 200:
             self._parameters.take(sent, request.without)
         return self._classify(status, headers, content)
@@ -183,6 +183,8 @@ class Sender:
         said = f"status {status}: {_shown(content)}".removesuffix(": ")
         if content is None:
             return Unscored("too_large", f"over {self.endpoint.max_bytes} bytes"), None
+        if status == 429 and b"insufficient_quota" in content:
+            return Unscored("out_of_quota", said), None
         if status == 429:
             return Unscored("rate_limited", said), retry_after(headers)
         if status == 408 or status >= 500:

@@ -99,6 +99,24 @@ def test_an_endpoint_that_fails_for_everyone_is_soon_asked_no_more(
     assert {body["max_tokens"] for body in endpoint.bodies} == {3000}
 
 
+@pytest.mark.parametrize(
+    ("status", "words", "reason", "most"),
+    [
+        (429, b"busy", "rate_limited", 40),
+        (429, b'{"error": {"code": "insufficient_quota"}}', "out_of_quota", 4),
+        (404, b"no such model", "http_404", 8),
+        (400, b"unknown model", "http_400", 28),
+    ],
+)
+def test_what_no_row_gets_past_ends_the_run(
+    endpoint: Any, tmp_path: Path, scripted: Any, status: int, words: bytes, reason: str, most: int
+) -> None:
+    endpoint.script = lambda asked, call: scripted(status, words)
+    asked = judge(endpoint, tmp_path, concurrency=4)
+    assert reasons(asked.distributions(questions(40))) == {reason}
+    assert asked.calls <= most
+
+
 def test_an_outage_in_a_run_that_went_well_is_waited_for(
     endpoint: Any, tmp_path: Path, completion: Any, scripted: Any
 ) -> None:
