@@ -5,10 +5,10 @@ samples of both, with personal data masked, go into the account for the report.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pydantic import BaseModel
@@ -18,9 +18,14 @@ from cluster.store import Draft
 from tasks.data.privacy.pii import mask
 from tasks.data.text import TextWriter, parquet_writer
 
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetWriter
+
 REJECT_SCHEMA = pa.schema(
     [pa.field(name, pa.string(), nullable=False) for name in ("id", "origin", "reason", "sample")]
 )
+# Of a stage that removes copies: the id of the document that stays for it.
+COPY_SCHEMA = REJECT_SCHEMA.append(pa.field("copy_of", pa.string()))
 REJECT_CHARS = 500
 SAMPLE_CHARS = 300
 SAMPLES = 5
@@ -81,9 +86,10 @@ class Splitter:
     def __init__(self, folder: Path, number: int = 0):
         self.account = Account()
         self._writer = TextWriter(folder, f"text-{number:05d}")
-        path = folder / f"rejects-{number:05d}.parquet"
-        self._rejects = parquet_writer(path, REJECT_SCHEMA)
-        self._pending: list[Sample] = []
+        self._path = folder / f"rejects-{number:05d}.parquet"
+        self._schema = REJECT_SCHEMA
+        self._rejects: ParquetWriter | None = None
+        self._pending: list[dict[str, str | None]] = []
 
     def __enter__(self) -> "Splitter":
         return self
@@ -96,8 +102,7 @@ class Splitter:
     ) -> None:
         if kind is None:
             self._writer.close()
-            self._flush()
-            self._rejects.close()
+            self._flush().close()
             self.account.rows_out = self._writer.rows
 
     def keep(self, batch: pa.RecordBatch) -> None:
@@ -107,28 +112,41 @@ class Splitter:
             id, origin, text = (batch[c][row].as_py() for c in ("id", "origin", "text"))
             self.account.kept.append(_sample(id, origin, text))
 
-    def reject(self, id: str, origin: str, reason: str, text: str) -> None:
+    def reject(
+        self, id: str, origin: str, reason: str, text: str, copy_of: str | None = None
+    ) -> None:
         """Put one row aside."""
         self.account.reasons[reason] += 1
         row = {"id": id, "origin": origin, "reason": reason, "sample": text[:REJECT_CHARS]}
-        self._pending.append(row)
+        self._pending.append(row | {"copy_of": copy_of})
         samples = self.account.samples.setdefault(reason, [])
         if len(samples) < SAMPLES:
             samples.append(_sample(id, origin, text))
         if len(self._pending) >= PENDING_REJECTS:
             self._flush()
 
-    def split(self, batch: pa.RecordBatch, reasons: Sequence[str | None]) -> None:
-        """Keep the rows whose reason is None and reject the others with theirs."""
+    def split(
+        self,
+        batch: pa.RecordBatch,
+        reasons: Sequence[str | None],
+        copies: Mapping[int, str] | None = None,
+    ) -> None:
+        """Keep the rows whose reason is None and reject the others with theirs.
+
+        `copies` has by row the id of the document that a reject is a copy of, where it is one.
+        """
+        self._schema = REJECT_SCHEMA if copies is None else COPY_SCHEMA
         self.keep(batch.filter(pa.array([r is None for r in reasons], pa.bool_())))
         for index, reason in enumerate(reasons):
             if reason is not None:
                 id, origin, text = (batch[c][index].as_py() for c in ("id", "origin", "text"))
-                self.reject(id, origin, reason, text)
+                self.reject(id, origin, reason, text, (copies or {}).get(index))
 
-    def _flush(self) -> None:
-        self._rejects.write_table(pa.Table.from_pylist(self._pending, REJECT_SCHEMA))
+    def _flush(self) -> "ParquetWriter":
+        self._rejects = self._rejects or parquet_writer(self._path, self._schema)
+        self._rejects.write_table(pa.Table.from_pylist(self._pending, self._schema))
         self._pending = []
+        return self._rejects
 
 
 def _sample(id: str, origin: str, text: str) -> Sample:

@@ -6,6 +6,8 @@ import unicodedata
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
@@ -409,3 +411,35 @@ def test_damaged_text_is_refused_with_its_file(run, text_artifact):
     path.write_bytes(content)
     with pytest.raises(BadInput, match=str(path)):
         run(Artifact.load(text.path))
+
+
+def copies_of(artifact):
+    tables = [pq.read_table(file.path) for file in artifact.files("rejects-*.parquet")]
+    return dict(
+        zip(*(pa.concat_tables(tables)[c].to_pylist() for c in ("id", "copy_of")), strict=True)
+    )
+
+
+def test_a_reject_names_the_document_that_stays_for_it(run, text_artifact):
+    first, other, third = (document(seed) for seed in (1, 2, 3))
+    near = edited(other, 3)
+    texts = [first, other, f" {first}", near, f" {near} ", third]
+    artifact = text_artifact(texts)
+    groups = {"texts.jsonl:1": "a", "texts.jsonl:3": "a", "texts.jsonl:6": "c"}
+    out = run(artifact)
+    found = copies_of(out)
+    assert reasons(out) == {"exact_duplicate": 2, "near_duplicate": 1} and len(found) == 3
+    assert set(found.values()) <= set(ids_of(out))
+    for gone, stays in found.items():
+        assert groups.get(gone) == groups.get(stays)
+    assert copies_of(run(text_artifact([first, third], "new.jsonl"))) == {}
+    later = run(text_artifact([document(7), first], "later.jsonl"), against=(str(out.path),))
+    (original,) = [id for id in ids_of(out) if groups.get(id) == "a"]
+    assert copies_of(later) == {"later.jsonl:2": original}
+
+
+def test_text_of_which_nothing_is_left_is_no_copy(run, text_artifact):
+    line = "the same line stands in both of these documents here"
+    out = run(text_artifact([f"{line}\n{document(1)}", line]), lines=True, fuzzy=False)
+    assert reasons(out) == {"repeated_lines": 1}
+    assert copies_of(out) in ({"texts.jsonl:2": None}, {"texts.jsonl:1": None})

@@ -29,7 +29,14 @@ from tasks.data.privacy.pii import mask
 EXAMPLES = 5
 SHOWN_CHARS = 200
 FACTS = b"facts"
-VERDICTS = pa.schema([("number", pa.int64()), ("keeper", pa.int64()), ("near", pa.bool_())])
+VERDICTS = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("keeper", pa.int64()),
+        ("near", pa.bool_()),
+        ("copy_of", pa.large_string()),  # the keeper's id
+    ]
+)
 Example = dict[str, str | float]
 
 
@@ -192,6 +199,8 @@ def _verdicts(
     twins = exact != np.arange(len(order))
     keepers = np.where(twins, keepers[exact], keepers)  # who stays for a twin that goes itself
     numbers = about["number"].to_numpy()[order]
-    columns = [numbers[gone], numbers[keepers[gone]], ~twins[gone]]
+    stays = keepers[gone]
+    ids = about["id"].take(order[stays]).cast(pa.large_string())
+    columns = [numbers[gone], numbers[stays], ~twins[gone], ids]
     metadata = {FACTS: json.dumps(asdict(facts))}
     return pa.table(columns, schema=VERDICTS.with_metadata(metadata)).sort_by("number")

@@ -38,18 +38,20 @@ SAMPLE_CHARS = 200
 
 @dataclass(frozen=True)
 class Removal:
-    """A block, its rows to remove, and by kind the repeats to cut from the others."""
+    """A block, its rows to remove with what stays for each, and the repeats to cut from others."""
 
     block: Block
     removed: npt.NDArray[np.int64]
     near: npt.NDArray[np.bool_]
+    copy_of: list[str]
     repeats: dict[str, Repeats] = field(default_factory=dict)
 
     @property
-    def reasons(self) -> dict[int, str]:
-        """Why rows go, by their number."""
+    def reasons(self) -> dict[int, tuple[str, str]]:
+        """Why rows go, and the id of which document stays, by their number."""
         numbers = (self.block.start + self.removed).tolist()
-        return {n: NEAR if near else EXACT for n, near in zip(numbers, self.near, strict=True)}
+        kinds = (NEAR if near else EXACT for near in self.near)
+        return dict(zip(numbers, zip(kinds, self.copy_of, strict=True), strict=True))
 
 
 def deduplicate(
@@ -109,14 +111,16 @@ def _split(work: Removal, rows: Splitter) -> None:
     work = deepcopy(work)  # what it loads goes with it, not with the list of all work
     reasons = work.reasons
     for first, batch in work.block.batches():
-        verdicts = [reasons.get(number) for number in range(first, first + batch.num_rows)]
+        numbers = range(first, first + batch.num_rows)
+        copies = {n - first: reasons[n][1] for n in numbers if n in reasons}
+        verdicts = [reasons[n][0] if n in reasons else None for n in numbers]
         if work.repeats:
             stays = np.array([verdict is None for verdict in verdicts])
             found = {kind: r.later(batch["text"], first) for kind, r in work.repeats.items()}
             found = {kind: spans.where(stays[spans.texts]) for kind, spans in found.items()}
             batch, empty = _without(batch, found, rows.account)
             verdicts = [v or empty.get(row) for row, v in enumerate(verdicts)]
-        rows.split(batch, verdicts)
+        rows.split(batch, verdicts, copies)
 
 
 def _without(

@@ -27,18 +27,24 @@ from tasks.data.deduplication.signatures import Block, sign_block
 
 @dataclass(frozen=True)
 class Found:
-    """The documents to remove, in ascending order, and what became known on the way."""
+    """The documents to remove, in ascending order, and what became known on the way; `copy_of` has
+    the ids of `keepers`.
+    """
 
     numbers: npt.NDArray[np.int64]
     keepers: npt.NDArray[np.int64]
     near: npt.NDArray[np.bool_]
+    copy_of: pa.ChunkedArray
     signatures: list[Path]
     facts: Facts
 
-    def within(self, block: Block) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """The rows of a block to remove, and whether each is a near duplicate."""
+    def within(
+        self, block: Block
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], list[str]]:
+        """The rows of a block to remove, whether each is a near duplicate, and of which id."""
         first, last = np.searchsorted(self.numbers, [block.start, block.start + block.rows])
-        return self.numbers[first:last] - block.start, self.near[first:last]
+        ids = self.copy_of[first:last].to_pylist()
+        return self.numbers[first:last] - block.start, self.near[first:last], ids
 
 
 def find_duplicates(draft: Draft, blocks: Sequence[Block], rule: Rule) -> Found:
@@ -72,5 +78,5 @@ def _gathered(signatures: list[Path], verdicts: list[pa.Table]) -> Found:
         facts.add(Facts(**json.loads(table.schema.metadata[FACTS])))
     bare = [table.replace_schema_metadata() for table in verdicts]
     whole = pa.concat_tables([VERDICTS.empty_table(), *bare]).sort_by("number")
-    numbers, keepers, near = (whole[name].to_numpy() for name in VERDICTS.names)
-    return Found(numbers, keepers, near, signatures, facts)
+    numbers, keepers, near = (whole[name].to_numpy() for name in VERDICTS.names[:3])
+    return Found(numbers, keepers, near, whole["copy_of"], signatures, facts)

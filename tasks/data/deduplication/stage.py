@@ -55,7 +55,7 @@ def _earlier(store: Store, name: str) -> Artifact:
     return artifact
 
 
-@stage(version=4)
+@stage(version=5)
 def dedup(
     text: Artifact, settings: DedupSettings, draft: Draft, against: Sequence[Artifact] = ()
 ) -> None:
