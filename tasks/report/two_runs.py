@@ -92,9 +92,19 @@ def _pairs(apart: Mapping[str, list[Any]]) -> list[tuple[str, list[str]]]:
 
 
 def plain(value: Any) -> str:
-    """A setting's value as text; a section that is left out is none."""
-    if isinstance(value, dict):
-        text = ", ".join(f"{k}: {plain(v)}" for k, v in value.items())
-    else:
-        text = "none" if value is None else str(value)
+    """A setting's value as a recipe could have it; what is left out is none."""
+    text = _spelt(value)
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+
+
+def _spelt(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k}: {_spelt(v)}" for k, v in value.items() if v is not None)
+    if isinstance(value, list | tuple):
+        parts = [f"{{{_spelt(v)}}}" if isinstance(v, dict) else _spelt(v) for v in value]
+        return ", ".join(parts) or "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"{value:_}" if isinstance(value, int) else f"{value:g}"
+    return "none" if value is None else str(value)
