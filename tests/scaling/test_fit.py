@@ -380,6 +380,7 @@ def test_kaplans_laws_of_one_variable_are_fitted_apart():
 
 
 def test_runs_of_an_mlflow_experiment_are_fitted(tmp_path, monkeypatch):
+    from mlflow.entities import Metric
     from mlflow.tracking import MlflowClient
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
@@ -389,8 +390,9 @@ def test_runs_of_an_mlflow_experiment_are_fitted(tmp_path, monkeypatch):
     columns = {name: column[::2] for name, column in whole.items()}
     for row in zip(*columns.values(), strict=True):
         run = client.create_run(experiment)
-        for name, value in zip(columns, row, strict=True):
-            client.log_metric(run.info.run_id, name, float(value))
+        named = zip(columns, row, strict=True)
+        metrics = [Metric(name, float(value), 0, 0) for name, value in named]
+        client.log_batch(run.info.run_id, metrics)
     client.create_run(experiment)  # without metrics: no run of a sweep
     fit = fit_file("mlflow:mine")
     assert (fit["n"], fit["E"]) == (15, pytest.approx(1.7, rel=1e-3))
