@@ -102,8 +102,9 @@ class Follower:
         self._thread.join()
 
     def _follow(self) -> None:
-        told = 0
-        while not self._done.wait(0.5):
+        told, ended = 0, False
+        while not ended:  # once more at the end: the last rows come just before it
+            ended = self._done.wait(0.5)
             if (row := last_row(self._path)) and row["step"] != told:
                 self._reporter.progress(row)
                 told = row["step"]

@@ -147,7 +147,7 @@ def test_the_stage_judges_beside_a_constant_answer(tiny: Any, answered: Artifact
     rows = rows_of(found, "judge.jsonl")
     assert len(rows) == 3 * len(names)
     keys = {"id", "metric", "criterion", "score", "spread", "mode", "reason", "distribution"}
-    keys |= {"parts", "mass", "ratings", "explanation"}
+    keys |= {"parts", "mass", "ratings", "explanation", "detail"}
     assert all(set(row) == keys for row in rows)
     for row in rows:
         assert (row["score"] is None) == (row["reason"] is not None)

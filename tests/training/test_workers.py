@@ -18,6 +18,7 @@ from cluster.placement import Placement
 from cluster.tracking import NullTracker
 from tasks.training.job import Diverged, Program
 from tasks.training.launch import launch
+from tasks.training.telemetry import Follower, Reporter
 from tests.training import toy
 from tests.training.two_ranks import divided_job
 
@@ -53,6 +54,15 @@ def test_two_workers_with_zero_1_train_as_one_process_does(
     assert losses(shared) == pytest.approx(losses(alone), rel=1e-5)
     assert tracker.steps == list(range(1, 13))
     assert seen[-1] == (12, 12, "steps")
+
+
+def test_the_last_step_is_told_however_soon_the_training_ends(tmp_path: Path) -> None:
+    seen: list[Any] = []
+    reporter = Reporter(tmp_path, 12, None, lambda *figures, **more: seen.append(figures))
+    with Follower(tmp_path, reporter, lambda: 0):
+        row = {"step": 12, "loss": 1.0, "tokens_per_second": 1.0}
+        (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    assert seen == [(12, 12, "steps")]
 
 
 @pytest.mark.slow
