@@ -187,26 +187,35 @@ def listen(preferred: int, patience: float = 0.0) -> socket.socket:
         time.sleep(0.02)
 
 
-def claim_port(preferred: int) -> tuple[int, int]:
-    """A free loopback port, the preferred one if possible, and an open file that claims it.
+def claim_port(preferred: int, patience: float = 0.0) -> tuple[int, int]:
+    """A free loopback port, the preferred one if it is free within so many seconds, and an open
+    file that claims it.
 
     A server takes seconds to bind its port. Until then the kernel lock on the file, which `spawn`
     hands on to the server, keeps other homes of this user off it.
     """
-    for wanted in (preferred, 0):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            # As servers do it: a port whose last connections are still closing counts as free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", wanted))
-            port = int(probe.getsockname()[1])
-            claim = os.open(temporary_folder() / f"port-{port}", os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(claim)
-                continue
-            return port, claim
+    deadline = time.monotonic() + patience
+    while (found := _claim(preferred)) is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if found := found or _claim(0):
+        return found
     raise OSError("no free port on 127.0.0.1")
+
+
+def _claim(wanted: int) -> tuple[int, int] | None:
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        # As servers do it: a port whose last connections are still closing counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", wanted))
+        port = int(probe.getsockname()[1])
+        claim = os.open(temporary_folder() / f"port-{port}", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(claim)
+            return None
+        return port, claim
+    return None
 
 
 def temporary_folder() -> Path:

@@ -292,7 +292,8 @@ def _spawn_mlflow(port: int | None) -> Process:
     store = {"store": given_store()}
     if _given_mlflow():
         return spawn("mlflow", command, {}).model_copy(update=store)
-    port, claim = claim_port(port or MLFLOW_PORT)
+    # One that died may be holding its port for a moment yet, as may what it started.
+    port, claim = claim_port(port, PORT_SECONDS) if port else claim_port(MLFLOW_PORT)
     hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
     variables = {
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",

@@ -241,6 +241,14 @@ def test_stop_ends_children_too(fresh_home: Path) -> None:
     assert processes.start_time(child) is None
 
 
+def test_a_port_that_is_let_go_of_in_a_moment_is_waited_for(fresh_home: Path) -> None:
+    port, claim = claim_port(0)
+    threading.Timer(0.3, os.close, [claim]).start()
+    again, claim = claim_port(port, patience=10)
+    assert again == port
+    os.close(claim)
+
+
 def test_a_port_is_claimed_before_it_is_bound(fresh_home: Path) -> None:
     free, claim = claim_port(0)
     os.close(claim)
