@@ -173,7 +173,8 @@ def test_names_of_the_glossary_exist() -> None:
 
 
 def test_ci_runs_the_readmes_test_command() -> None:
-    (command,) = re.findall(r"^(pip install uv && uv run pytest)", README.read_text(), re.MULTILINE)
+    found = re.findall(r"^(pip install uv && uv run pytest -n 2)", README.read_text(), re.MULTILINE)
+    (command,) = found
     script = (ROOT / ".ci" / "run").read_text()
     assert script.rstrip().endswith(command.replace("install uv", "install -q uv"))
 
@@ -228,7 +229,7 @@ def test_all_blocks_run(
         write(block)
         if not block.runs:
             continue
-        text = block.text.replace("pip install uv && uv run pytest", "").replace("uv run ", "")
+        text = block.text.replace("pip install uv && uv run pytest -n 2", "").replace("uv run ", "")
         kind = ["bash", "-euo", "pipefail", "-c"] if block.language == "sh" else ["python", "-c"]
         done = subprocess.run(
             [*kind, text], env=surroundings, capture_output=True, text=True, check=False
