@@ -190,10 +190,6 @@ def agree(
         show_agreement(out, result)
 
 
-def _rows(out: Output, values: dict[str, Any]) -> None:
-    out.table(("key", "value"), values.items())
-
-
 def _prices(text: str | None) -> tuple[float, ...] | None:
     if text is None:
         return None

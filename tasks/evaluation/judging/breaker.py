@@ -1,7 +1,7 @@
 """When to stop asking an endpoint that fails for everyone, and which parameters it takes."""
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -64,7 +64,7 @@ class Parameters:
     def __init__(self) -> None:
         self._dropped: set[str] = set()
         self._taken: set[str] = set()
-        self._refused: Counter[str] = Counter()
+        self._refused: defaultdict[str, set[str]] = defaultdict(set)  # prompts
 
     def of(self, body: dict[str, Any], without: Iterable[str]) -> dict[str, Any]:
         """The body with log-probabilities asked for, without what is refused."""
@@ -79,8 +79,9 @@ class Parameters:
     def take(self, sent: dict[str, Any], without: Iterable[str]) -> None:
         """Note that a body was answered, and what had to be left out for that."""
         self._taken |= set(sent)
-        self._refused.update(without)
-        twice = {name for name, times in self._refused.items() if times > 1} - self._taken
+        for name in without:
+            self._refused[name].add(sent["messages"][0]["content"])
+        twice = {name for name, prompts in self._refused.items() if len(prompts) > 1} - self._taken
         self._dropped |= twice | set(without) & {"logprobs", "temperature"}
 
 
