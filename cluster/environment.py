@@ -7,6 +7,7 @@ value would make a run start services of its own.
 
 import logging
 import os
+import re
 import secrets
 import sys
 import tomllib
@@ -51,10 +52,10 @@ BEHAVIOUR = {
     "OMP_NUM_THREADS": "1",
 }
 PASSED_PREFIXES = ("HEADRACE_", "PREFECT_", "MLFLOW_", "HF_")
+PASSED_TOO = "AWS_,GOOGLE_,GLOO_,NCCL_"  # unless `HEADRACE_PASS` names others
 PASSED_NAMES = (*TELEMETRY_OFF, *QUIET, *BEHAVIOUR)
-# Ray writes what it is given for its workers to logs and command lines. Those of a local Ray
-# inherit the keys; on a cluster they are set on the nodes, or are a Secret block.
-NEVER_PASSED = ("HEADRACE_JUDGE_API_KEY", "HEADRACE_MODEL_API_KEY")
+SECRET = re.compile("KEY|TOKEN|PASSWORD|SECRET|CREDENTIAL|AUTH|HEADERS")
+URL_WITH_PASSWORD = re.compile("//[^/]*:[^/]*@")
 
 PROFILE = ("PREFECT_API_", "PREFECT_CLIENT_", "PREFECT_UI_")  # what says which server, and how
 
@@ -119,16 +120,28 @@ def forget(name: str) -> None:
 
 
 def worker_variables() -> dict[str, str]:
-    """What a Ray worker needs to act like the driver, for `runtime_env["env_vars"]`."""
+    """What a worker on another machine needs to act like the driver, secrets among it.
+
+    Further variables are those that begin with one of `HEADRACE_PASS`, separated by commas.
+    """
+    also = os.environ.get("HEADRACE_PASS", PASSED_TOO).split(",")
+    prefixes = (*PASSED_PREFIXES, *(prefix.strip() for prefix in also if prefix.strip()))
     passed = {
         name: value
         for name, value in os.environ.items()
-        if (name.startswith(PASSED_PREFIXES) or name in PASSED_NAMES) and name not in NEVER_PASSED
+        if name.startswith(prefixes) or name in PASSED_NAMES
     }
     # Workers of another cluster may have GPUs where the driver has none.
     if not os.environ.get("RAY_ADDRESS") and "DS_ACCELERATOR" in os.environ:
         passed["DS_ACCELERATOR"] = os.environ["DS_ACCELERATOR"]
     return passed | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable may stand in no command line, log or record: told by its name, or by a
+    password in a URL.
+    """
+    return bool(SECRET.search(name) or URL_WITH_PASSWORD.search(value))
 
 
 def keep_bytecode() -> None:

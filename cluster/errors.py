@@ -15,6 +15,23 @@ class MissingExtra(BadInput):
     """An optional dependency is absent; the message is the command that installs it."""
 
 
+# What to install for URLs that fsspec knows and cannot open by itself, by scheme.
+FILE_SYSTEMS = {"s3": "headrace[s3]", "s3a": "headrace[s3]", "gs": "headrace[gcs]"}
+FILE_SYSTEMS |= {"gcs": "headrace[gcs]", "az": "adlfs", "abfs": "adlfs"}
+
+
+def no_file_system(what: str, url: str, error: Exception) -> BadInput:
+    """What to say of a URL, named by `what`, that fsspec cannot open."""
+    needed = FILE_SYSTEMS.get(url.split("://")[0])
+    if needed is None or not isinstance(error, ImportError):
+        return BadInput(f"{what} cannot be opened: {error}")
+    extra = needed.removeprefix("headrace[").removesuffix("]")
+    clone = f" (in a clone: `uv sync --extra {extra}`)" if extra != needed else ""
+    return MissingExtra(
+        f"{what} needs a package that is not installed: `uv pip install '{needed}'`{clone}"
+    )
+
+
 WAYS = "name another with --home, --to or in the recipe"
 MENDED_BY_USER = {
     errno.ENOENT: "there is no such file; check the path",

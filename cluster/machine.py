@@ -1,4 +1,4 @@
-"""What this machine has: CPUs, and memory for plans that must fit into it."""
+"""What this machine has: CPUs, network interfaces, memory for plans that must fit into it."""
 
 import os
 import subprocess
@@ -13,6 +13,12 @@ def cpus() -> int:
     """CPUs that this process may run on; all of them where the system does not say (macOS)."""
     allowed = getattr(os, "sched_getaffinity", None)
     return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
+def interface_of(address: str) -> str | None:
+    """The network interface of this machine that has an address."""
+    interfaces = psutil.net_if_addrs().items()
+    return next((name for name, own in interfaces if address in {one.address for one in own}), None)
 
 
 def main_memory() -> int:

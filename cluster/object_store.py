@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from cluster.artifact import MANIFEST, Artifact, Manifest, faults
-from cluster.errors import BadInput
+from cluster.errors import BadInput, no_file_system
 from cluster.files import put_in_place
 
 log = logging.getLogger("headrace.store")
@@ -26,7 +26,7 @@ class ObjectStore:
         try:
             self.files, self.root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
-            raise BadInput(f"HEADRACE_STORE={url}: {error}; install its fsspec package") from error
+            raise no_file_system(f"HEADRACE_STORE={url}", url, error) from error
         self._damaged: set[str] = set()
 
     def names(self, stage: str) -> list[str]:

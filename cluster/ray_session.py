@@ -21,7 +21,14 @@ from prefect.task_runners import TaskRunner
 from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner
 from ray.job_config import JobConfig
 
-from cluster.environment import ROOT, default, log_from_info, prepare, worker_variables
+from cluster.environment import (
+    ROOT,
+    default,
+    is_secret,
+    log_from_info,
+    prepare,
+    worker_variables,
+)
 from cluster.errors import BadInput, StageFailed
 from cluster.machine import cpus
 from cluster.processes import end_all_with, tail, temporary_folder
@@ -142,13 +149,28 @@ def _join(address: str) -> None:
     try:
         # Ray's client, `ray://`, keeps the driver's folder off the workers' path.
         config: Any = None if "://" in address else OursFirst()
-        variables = {"env_vars": worker_variables()}
-        ray.init(address=address, runtime_env=variables, job_config=config, **COMMON)
+        ray.init(address=address, runtime_env=runtime_env(), job_config=config, **COMMON)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise BadInput(
             f"RAY_ADDRESS is {address}, and that Ray cluster cannot be joined: {error}\n"
             "Start it (`ray start --head`), or `unset RAY_ADDRESS` to use this machine alone"
         ) from error
+
+
+def runtime_env() -> dict[str, Any]:
+    """What workers on other machines get of the driver's variables.
+
+    Ray writes `env_vars` to logs and command lines. Secrets come with a function that each worker
+    fetches at its start from the memory of Ray's head.
+    """
+    passed = worker_variables()
+    secrets = {name: value for name, value in passed.items() if is_secret(name, value)}
+    plain = {"env_vars": {k: v for k, v in passed.items() if k not in secrets}}
+
+    def take_secrets() -> None:
+        os.environ.update(secrets)
+
+    return plain | ({"worker_process_setup_hook": take_secrets} if secrets else {})
 
 
 def _start_patiently() -> None:

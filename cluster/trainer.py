@@ -42,7 +42,9 @@ def run_on_workers(
     """
     default("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(ELASTIC_START_S if least else START_S))
     from ray import train
-    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.torch import TorchTrainer
+
+    from cluster.process_group import ProcessGroup
 
     ours: Any = train  # to a type checker its classes are those of two versions
 
@@ -51,7 +53,7 @@ def run_on_workers(
     failure.unlink(missing_ok=True)
     trainer = TorchTrainer(
         partial(_attempt, function, failure, lasting),
-        torch_config=TorchConfig(backend="nccl" if gpus else "gloo"),
+        torch_config=ProcessGroup(backend="nccl" if gpus else "gloo"),
         scaling_config=ours.ScalingConfig(
             num_workers=(least, workers) if least else workers,
             use_gpu=gpus > 0,

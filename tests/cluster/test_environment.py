@@ -98,6 +98,34 @@ def test_workers_get_addresses_credentials_and_the_offs(
     assert "PATH" not in passed
 
 
+def test_workers_get_what_stores_and_networks_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_REGION", "GLOO_SOCKET_IFNAME", "MINE_X", "MINE_Y"):
+        monkeypatch.setenv(name, "v")
+    names = ("AWS_SECRET_ACCESS_KEY", "AWS_REGION", "GLOO_SOCKET_IFNAME")
+    assert environment.worker_variables().keys() > {*names}
+    assert "MINE_X" not in environment.worker_variables()
+    monkeypatch.setenv("HEADRACE_PASS", "AWS_, MINE_X")
+    passed = environment.worker_variables().keys()
+    assert passed > {"AWS_REGION", "MINE_X"}
+    assert not passed & {"GLOO_SOCKET_IFNAME", "MINE_Y"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", "x", True),
+        ("HF_TOKEN", "x", True),
+        ("PREFECT_API_AUTH_STRING", "user:x", True),
+        ("HEADRACE_JUDGE_API_KEY", "x", True),
+        ("MLFLOW_TRACKING_URI", "https://user:x@host/", True),
+        ("MLFLOW_TRACKING_URI", "http://host:5000/a@b", False),
+        ("AWS_ENDPOINT_URL", "http://s3:9000", False),
+    ],
+)
+def test_secrets_are_told_from_settings(name: str, value: str, secret: bool) -> None:
+    assert environment.is_secret(name, value) is secret
+
+
 @pytest.mark.parametrize("module", ["services", "environment", "tracking", "mlflow_tracking"])
 def test_light_modules_import_no_heavy_library(module: str) -> None:
     heavy = {"prefect", "ray", "mlflow", "torch", "numpy", "pyarrow", "deepspeed"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.artifact import faults
-from cluster.errors import BadInput
+from cluster.errors import BadInput, MissingExtra
 from cluster.object_store import ObjectStore
 from cluster.settings import Settings
 from cluster.stage import build, stage
@@ -37,6 +37,15 @@ def test_another_machine_finds_what_the_first_one_built(tmp_path: Path, bucket: 
     found = Store(tmp_path / "two").find("pour", made.fingerprint)
     assert found and found.path.is_relative_to(tmp_path / "two")
     assert found.file("deep/data.txt").read_text() == "water"
+
+
+def test_a_missing_package_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(url: str) -> None:
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", absent)
+    with pytest.raises(MissingExtra, match=r"HEADRACE_STORE=s3://b.*pip install 'headrace\[s3\]'"):
+        ObjectStore("s3://b")
 
 
 def test_without_its_manifest_nothing_is_there(tmp_path: Path, bucket: Path) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from cluster.errors import BadInput
+from cluster.machine import interface_of
 from cluster.placement import Placement
 from cluster.tracking import NullTracker
 from tasks.training.job import Diverged, Program
@@ -45,6 +47,7 @@ def test_two_workers_with_zero_1_train_as_one_process_does(
     tracker, seen = Recorder(), []
     job = toy.job(
         shared,
+        build=partial(build_told, tmp_path),
         checkpoint_seconds=1e-6,
         tracker=tracker,
         on_progress=lambda *figures, **more: seen.append(figures),
@@ -54,6 +57,15 @@ def test_two_workers_with_zero_1_train_as_one_process_does(
     assert losses(shared) == pytest.approx(losses(alone), rel=1e-5)
     assert tracker.steps == list(range(1, 13))
     assert seen[-1] == (12, 12, "steps")
+    own = interface_of(ray.util.get_node_ip_address())
+    told = [path.read_text() for path in tmp_path.glob("*.interfaces")]
+    assert own and told == [f"{own} ={own}"] * 2, "not what the host's name stands for"
+
+
+def build_told(folder: Path) -> Program:
+    names = f"{os.environ['GLOO_SOCKET_IFNAME']} {os.environ['NCCL_SOCKET_IFNAME']}"
+    (folder / f"{os.getpid()}.interfaces").write_text(names)
+    return toy.build()
 
 
 def test_the_last_step_is_told_however_soon_the_training_ends(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from cluster.errors import BadInput, MissingExtra
+from cluster.errors import BadInput, no_file_system
 from cluster.files import write_atomically
 from cluster.home import subfolder
 from tasks.data.reading.formats import ARCHIVES, MEMBERS, without_login
@@ -24,9 +24,6 @@ from tasks.data.reading.http import TransientError, fetch
 HUB = "hf://"
 HTTP = ("http://", "https://")
 INDEX = ".index.json"
-# Packages of file systems that fsspec knows but does not bring along, by URL scheme.
-PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs"}
-PACKAGES |= {"abfs": "adlfs", "http": "aiohttp", "https": "aiohttp"}
 # Of a data set's repository, what is about the data and not the data.
 NOT_DATA = ["README*", "LICENSE*", "*/README*", ".*"]
 ATTEMPTS = 4
@@ -129,18 +126,12 @@ def _listed(url: str) -> tuple[Any, list[str]]:
     """The file system of a URL and the paths of its files."""
     import fsspec
 
-    scheme = url.split("://")[0]
     try:
         system, pattern = fsspec.core.url_to_fs(url)
         system.invalidate_cache()
         found = system.find(pattern) if system.isdir(pattern) else system.glob(pattern)
     except ImportError as error:
-        package = PACKAGES.get(scheme)
-        if package is None:
-            raise BadInput(f"source '{url}' cannot be listed: {error}") from error
-        raise MissingExtra(
-            f"source '{url}' needs {package}, which is not installed: `uv pip install {package}`"
-        ) from error
+        raise no_file_system(f"source '{url}'", url, error) from error
     except (ValueError, OSError) as error:
         raise BadInput(f"source '{url}' cannot be listed: {error}") from error
     if not found:
