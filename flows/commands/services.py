@@ -1,13 +1,13 @@
-"""up, down, status, deploy: the local services and scheduled runs."""
+"""up, down, status, doctor, deploy: the services, whether all is ready, and scheduled runs."""
 
 from typing import Annotated, Any
 
 import typer
 
-from cluster.errors import BadInput
+from cluster.errors import BadInput, StageFailed
 from cluster.home import home
 from flows.commands.options import AsJson, Home, Overrides, RecipeName
-from flows.views.output import Output, output
+from flows.views.output import Output, output, waiting
 
 
 def up(home: Home = None, as_json: AsJson = False) -> None:
@@ -64,6 +64,25 @@ def _show(out: Output, services: dict[str, Any]) -> None:
     out.table(("service", "url", "pid", "state"), rows)
 
 
+def doctor(home: Home = None, as_json: AsJson = False) -> None:
+    """Whether this machine, or the cluster that the environment names, is ready for a run.
+
+    Every node of RAY_ADDRESS is asked. What is not in order comes with its cure; exit status 1.
+    """
+    from cluster.doctor import examine
+
+    with output(as_json) as out:
+        with waiting("asking every node"):
+            checks = examine()
+        out.result({"checks": [check._asdict() for check in checks]})
+        out.table(("check", "", "found"), ((c.name, "ok" if c.ok else "no", c.why) for c in checks))
+        bad = [check for check in checks if not check.ok]
+        for check in bad:
+            out.say(f"\n{check.name}: {check.cure}")
+        if bad:
+            raise StageFailed(f"not in order: {', '.join(check.name for check in bad)}")
+
+
 def deploy(
     recipe: RecipeName,
     cron: Annotated[str, typer.Option(help='when to run, in cron form: "0 3 * * *"')],
@@ -83,5 +102,5 @@ def deploy(
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the application."""
-    for command in (up, down, status, deploy):
+    for command in (up, down, status, doctor, deploy):
         app.command()(command)
