@@ -8,13 +8,13 @@ value would make a run start services of its own.
 import logging
 import os
 import re
-import secrets
 import sys
 import tomllib
 from pathlib import Path
 
 from cluster.errors import BadInput
 from cluster.home import cache_folder, home, subfolder
+from cluster.keys import key_file
 
 ROOT = str(Path(__file__).parents[1])
 """Where `flows`, `tasks`, `model` and `cluster` lie."""
@@ -77,7 +77,7 @@ def prepare() -> None:
     log_from_info()
     if not os.environ.get("RAY_ADDRESS"):
         default("RAY_AUTH_MODE", "token")
-        default("RAY_AUTH_TOKEN_PATH", str(_ray_token()))
+        default("RAY_AUTH_TOKEN_PATH", str(key_file("ray_token")))
 
 
 def log_from_info() -> None:
@@ -186,20 +186,3 @@ def has_gpu() -> bool:
     """Whether an NVIDIA device is visible to this process, told without importing torch."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not hidden and any(Path("/dev").glob("nvidia[0-9]*"))
-
-
-def _ray_token() -> Path:
-    """The private token of local Ray sessions; Ray itself would leave it readable by all."""
-    path = home() / "ray_token"
-    if not path.exists():
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(secrets.token_hex(32))
-        try:
-            os.link(temporary, path)  # the first of several processes wins
-        except FileExistsError:
-            pass
-        finally:
-            temporary.unlink()
-    return path

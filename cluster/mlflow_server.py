@@ -1,6 +1,7 @@
-"""MLflow in the background, started by `services.up` as `python -m cluster.mlflow_server [PORT]`.
+"""MLflow in the background: `services.up` starts `python -m cluster.mlflow_server [PORT HANDLE]`.
 
-It creates the database, sends it the journals of all runs, and serves the UI when given a port.
+It creates the database, sends it the journals of all runs, and serves the UI when given a port and
+the file number of a socket that listens on it.
 """
 
 import logging
@@ -9,10 +10,11 @@ import sys
 import threading
 
 from cluster.environment import own_store
+from cluster.guard import serve
 from cluster.home import subfolder
 
 
-def main(port: str | None = None) -> None:
+def main(port: str = "", handle: str = "") -> None:
     """Send and serve until killed; everything here gives way to more urgent work."""
     os.nice(10)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
@@ -27,15 +29,14 @@ def main(port: str | None = None) -> None:
     sending = threading.Thread(target=sender.run, daemon=True)
     sending.start()
     if port:
-        _serve(uri, port, str(artifacts))
+        _serve(uri, str(artifacts), f"http://127.0.0.1:{port}", int(handle))
     sending.join()
 
 
-def _serve(uri: str, port: str, artifacts: str) -> None:
+def _serve(uri: str, artifacts: str, url: str, handle: int) -> None:
     """The app behind `mlflow server`, in this process: that command starts a second one for it,
     which imports everything again.
     """
-    import uvicorn
     from mlflow import server
     from mlflow.environment_variables import _MLFLOW_SGI_NAME
 
@@ -45,7 +46,9 @@ def _serve(uri: str, port: str, artifacts: str) -> None:
     os.environ[server.SERVE_ARTIFACTS_ENV_VAR] = "true"
     os.environ[server.ARTIFACTS_DESTINATION_ENV_VAR] = artifacts
     os.environ[_MLFLOW_SGI_NAME.name] = "uvicorn"
-    uvicorn.run("mlflow.server.fastapi_app:app", port=int(port), log_level="warning")
+    from mlflow.server.fastapi_app import app  # it reads all of these
+
+    serve(app, url, handle, log_level="warning")
 
 
 if __name__ == "__main__":

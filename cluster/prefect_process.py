@@ -4,26 +4,25 @@ HANDLE is the file number of a socket that listens on PORT already: who connects
 starts, or starts again, waits for it instead of being refused.
 """
 
-import socket
 import sys
 
+from cluster.guard import serve
 
-def main(handle: str) -> None:
+
+def main(port: str, handle: str) -> None:
     """Serve until killed."""
-    import uvicorn
     from prefect.server.api.server import create_app
     from prefect.settings import get_current_settings
 
-    listening = socket.socket(fileno=int(handle))
-    listening.set_inheritable(False)
     settings = get_current_settings().server
-    config = uvicorn.Config(
+    serve(
         create_app(final=True),
+        f"http://127.0.0.1:{port}",
+        int(handle),
         timeout_keep_alive=settings.api.keepalive_timeout,
         log_level=settings.logging_level.lower(),
     )
-    uvicorn.Server(config).run(sockets=[listening])
 
 
 if __name__ == "__main__":
-    main(sys.argv[2])
+    main(*sys.argv[1:])

@@ -1,7 +1,6 @@
 """Background processes that outlive the command that started them."""
 
 import contextlib
-import fcntl
 import os
 import signal
 import socket
@@ -46,12 +45,11 @@ def spawn(
     command: Sequence[str],
     variables: Mapping[str, str],
     url: str | None = None,
-    claim: int | None = None,
+    handle: int | None = None,
 ) -> Process:
     """Start a command in a session of its own, its output in `$HEADRACE_HOME/logs/NAME.log`.
 
-    `claim` is the open file or socket that claims its port; the process keeps it, the caller loses
-    it.
+    `handle` is the socket that listens on its port; the process keeps it, the caller loses it.
     """
     log = subfolder("logs") / f"{name}.log"
     if log.exists():
@@ -69,11 +67,10 @@ def spawn(
             # children are a group that `stop` can end.
             start_new_session=True,
             umask=0o077,
-            pass_fds=() if claim is None else (claim,),
+            pass_fds=() if handle is None else (handle,),
         )
-    if claim is not None:
-        # The lock belongs to the open file, which the child holds too: it is not given up here.
-        os.close(claim)
+    if handle is not None:
+        os.close(handle)
     return Process(
         pid=child.pid,
         boot=str(whoami()["boot"]),
@@ -185,37 +182,6 @@ def listen(preferred: int, patience: float = 0.0) -> socket.socket:
         if time.monotonic() > deadline:
             return socket.create_server(("127.0.0.1", 0))
         time.sleep(0.02)
-
-
-def claim_port(preferred: int, patience: float = 0.0) -> tuple[int, int]:
-    """A free loopback port, the preferred one if it is free within so many seconds, and an open
-    file that claims it.
-
-    A server takes seconds to bind its port. Until then the kernel lock on the file, which `spawn`
-    hands on to the server, keeps other homes of this user off it.
-    """
-    deadline = time.monotonic() + patience
-    while (found := _claim(preferred)) is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    if found := found or _claim(0):
-        return found
-    raise OSError("no free port on 127.0.0.1")
-
-
-def _claim(wanted: int) -> tuple[int, int] | None:
-    with socket.socket() as probe, contextlib.suppress(OSError):
-        # As servers do it: a port whose last connections are still closing counts as free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("127.0.0.1", wanted))
-        port = int(probe.getsockname()[1])
-        claim = os.open(temporary_folder() / f"port-{port}", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(claim)
-            return None
-        return port, claim
-    return None
 
 
 def temporary_folder() -> Path:

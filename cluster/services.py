@@ -25,10 +25,10 @@ from cluster.environment import forget, given, given_store, prepare, put
 from cluster.errors import BadInput, StageFailed
 from cluster.files import write_atomically
 from cluster.home import home
+from cluster.keys import OURS, authorization
 from cluster.locks import lock
 from cluster.processes import (
     Process,
-    claim_port,
     end_orphans,
     find,
     listen,
@@ -37,10 +37,11 @@ from cluster.processes import (
     tail,
 )
 
-PREFECT_PORT, MLFLOW_PORT = 4200, 5000
+PORTS = {"prefect": 4200, "mlflow": 5000}
 START_SECONDS = 180.0
 WORK_POOL = "headrace"
 HEALTH = {"prefect": "/api/health", "mlflow": "/health"}
+HEADERS = "PREFECT_CLIENT_CUSTOM_HEADERS"
 PROBE_SECONDS, PORT_SECONDS = 5.0, 20.0
 WHO_ASKS = (401, 403)
 # How a client of HTTP/2, which gRPC speaks, begins: its preface and an empty SETTINGS frame.
@@ -83,9 +84,13 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
             server = alive("prefect") or _start("prefect")
             prefect = str(server.url)
             put("PREFECT_API_URL", f"{prefect}/api")
+            # Of all that tells Prefect's clients who they are, its websockets send this alone.
+            put(HEADERS, json.dumps({"Authorization": authorization(prefect)}))
             if wait_for_prefect:
                 wait("prefect")
         else:
+            if OURS in os.environ.get(HEADERS, ""):  # of a parent process, or of an earlier call
+                del os.environ[HEADERS]
             _check_prefect()
         _tell_of_mlflow(_given_mlflow())
         mlflow = _mlflow_of(given_store()) or _start("mlflow")
@@ -115,7 +120,7 @@ def wait(name: str) -> None:
     """Wait until a service that was started answers. Raises ServiceFailed with its log's end."""
     process, deadline = _read()[name], time.monotonic() + START_SECONDS
     # A server that starts lets who asks wait: to ask often would only make its queue longer.
-    while not answers(f"{process.url}{HEALTH[name]}", PROBE_SECONDS):
+    while not answers(name, str(process.url), PROBE_SECONDS, ours=True):
         if not process.alive or time.monotonic() > deadline:
             what = "did not answer in time" if process.alive else "ended at its start"
             raise ServiceFailed(
@@ -147,6 +152,7 @@ def down() -> dict[str, str]:
         worker = found["worker"].model_copy(update={"pid": 0}) if "worker" in found else None
         _write({"worker": worker} if worker else {})
     forget("PREFECT_API_URL")
+    forget(HEADERS)
     return report
 
 
@@ -163,7 +169,7 @@ def status() -> dict[str, dict[str, Any]]:
 def _server_status(name: str, url: str | None) -> dict[str, Any]:
     process = None if url else alive(name)
     url = url or (process.url if process else None)
-    healthy = url is not None and answers(url + HEALTH[name])
+    healthy = url is not None and answers(name, url, ours=process is not None)
     return {"url": url, "pid": process.pid if process else None, "healthy": healthy}
 
 
@@ -271,37 +277,34 @@ def _restart(name: str, dead: Process) -> None:
 
 
 def _spawn_prefect(port: int | None) -> Process:
-    listening = listen(port, PORT_SECONDS) if port else listen(PREFECT_PORT)
-    port = int(listening.getsockname()[1])
-    # The socket that listens is handed on: meanwhile clients queue there and are not refused.
-    handle = listening.detach()
     variables = {
-        "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
-        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://127.0.0.1:{port},http://localhost:{port}",
-        "PREFECT_SERVER_UI_API_URL": f"http://127.0.0.1:{port}/api",
+        "PREFECT_SERVER_UI_API_URL": "/api",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
     }
-    command = [sys.executable, *COMMANDS["prefect"], str(port), str(handle)]
-    return spawn("prefect", command, variables, f"http://127.0.0.1:{port}", handle)
+    return _spawn_server("prefect", port, variables)
 
 
 def _spawn_mlflow(port: int | None) -> Process:
     """The sender of journals, with the UI unless the user has a server of their own."""
-    command = [sys.executable, *COMMANDS["mlflow"]]
-    store = {"store": given_store()}
     if _given_mlflow():
-        return spawn("mlflow", command, {}).model_copy(update=store)
-    # One that died may be holding its port for a moment yet, as may what it started.
-    port, claim = claim_port(port, PORT_SECONDS) if port else claim_port(MLFLOW_PORT)
-    hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
-    variables = {
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-        "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(hosts),
-        "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(f"http://{host}" for host in hosts),
-    }
-    process = spawn("mlflow", [*command, str(port)], variables, f"http://127.0.0.1:{port}", claim)
-    return process.model_copy(update=store)
+        process = spawn("mlflow", [sys.executable, *COMMANDS["mlflow"]], {})
+    else:
+        variables = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        process = _spawn_server("mlflow", port, variables)
+    return process.model_copy(update={"store": given_store()})
+
+
+def _spawn_server(name: str, port: int | None, variables: dict[str, str]) -> Process:
+    """Start a server on the loopback, on the port that it had: one that died may be holding that
+    for a moment yet, as may what it started.
+    """
+    listening = listen(port, PORT_SECONDS) if port else listen(PORTS[name])
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    # The socket that listens is handed on: meanwhile clients queue there and are not refused.
+    handle = listening.detach()
+    command = [sys.executable, *COMMANDS[name], str(urlsplit(url).port), str(handle)]
+    return spawn(name, command, variables, url, handle)
 
 
 def _spawn_worker(_: int | None) -> Process:
@@ -309,10 +312,12 @@ def _spawn_worker(_: int | None) -> Process:
     return spawn("worker", [*command, "--type", "process", "--name", "headrace"], {})
 
 
-def answers(url: str, timeout: float = 0.5) -> bool:
-    """Whether an HTTP GET of this URL succeeds in so many seconds."""
+def answers(name: str, url: str, timeout: float = 0.5, ours: bool = False) -> bool:
+    """Whether a service says within so many seconds that it is well; `ours` asks for a password."""
+    headers = {"Authorization": authorization(url)} if ours else {}
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as reply:  # noqa: S310
+        request = urllib.request.Request(url + HEALTH[name], headers=headers)  # noqa: S310
+        with urllib.request.urlopen(request, timeout=timeout) as reply:  # noqa: S310
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError, ValueError):
         return False

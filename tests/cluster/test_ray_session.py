@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-import httpx
 import pytest
 
 from cluster import ray_session, services
 from cluster.processes import start_time
+from tests.prefect_api import prefect_api
 
 DRIVER = Path(__file__).with_name("toy_flow.py")
 
@@ -49,7 +49,7 @@ def messages(flow_run_id: str, logger: str) -> set[str]:
     """Log lines of a flow run; they are sent every two seconds."""
     deadline, found = time.monotonic() + 20, set[str]()
     while len(found) < 2 and time.monotonic() < deadline:
-        with httpx.Client(base_url=os.environ["PREFECT_API_URL"]) as server:
+        with prefect_api() as server:
             body = {"logs": {"flow_run_id": {"any_": [flow_run_id]}}}
             lines = server.post("/logs/filter", json=body).json()
         found = {line["message"] for line in lines if line["name"] == logger}

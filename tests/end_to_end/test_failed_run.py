@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from cluster.runs import RunRecord, records
+from tests.prefect_api import prefect_api
 
 RECIPE = """
 name: spoilt
@@ -54,7 +54,7 @@ def test_prefect_shows_one_failure_and_what_was_not_run(
     url = failed[1]["urls"]["prefect"]
     base, flow_run = url.split("/runs/")[0], url.rsplit("/", 1)[1]
     body = {"flow_runs": {"id": {"any_": [flow_run]}}, "limit": 200}
-    runs = httpx.post(f"{base}/api/task_runs/filter", json=body, timeout=30).json()
+    runs = prefect_api(base).post("/task_runs/filter", json=body).json()
     shown = {run["name"]: run["state"] for run in runs}
     assert set(shown) == {stage["name"] for stage in failed[1]["stages"]}
     assert shown.pop("read")["type"] == "FAILED"

@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+
+from tests.prefect_api import prefect_api
 
 HEADRACE = [sys.executable, "-m", "flows.cli"]
 STAGES = ["read", "filter", "dedup", "redact", "tokenizer", "shards", "pretrain", "evaluate"]
@@ -97,12 +98,12 @@ def test_prefect_shows_the_stages_and_mlflow_the_nested_runs(first_run: dict[str
     url = first_run["urls"]["prefect"]
     base, flow_run = url.split("/runs/")[0], url.rsplit("/", 1)[1]
     body = {"flow_runs": {"id": {"any_": [flow_run]}}, "limit": 200}
-    runs = httpx.post(f"{base}/api/task_runs/filter", json=body, timeout=30).json()
+    runs = prefect_api(base).post("/task_runs/filter", json=body).json()
     assert {run["name"] for run in runs} == set(states(first_run))
     assert {run["state"]["type"] for run in runs} == {"COMPLETED"}
     shards = next(run for run in runs if run["name"] == "shards")
     assert shards["task_inputs"]["inputs"], "the DAG has an edge into shards"
-    logs = httpx.post(f"{base}/api/logs/filter", json={"limit": 200}, timeout=30).json()
+    logs = prefect_api(base).post("/logs/filter", json={"limit": 200}).json()
     assert any(log["name"].startswith("headrace") and log["task_run_id"] for log in logs)
 
     from mlflow import MlflowClient

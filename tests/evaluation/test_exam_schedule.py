@@ -1,16 +1,15 @@
 """Exams as a Prefect flow: new models answer them, on a schedule, and nothing is done twice."""
 
 import json
-import os
 import shutil
 import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from cluster import services
+from tests.prefect_api import prefect_api
 
 
 @pytest.fixture
@@ -60,14 +59,12 @@ def test_the_schedule_is_a_deployment_with_its_paths(exam: Path, shared_home: Pa
     found = deploy_exams("all", [exam], "*/15 * * * *", None, 4, None)
     assert found["deployment"] == "headrace-exams/all-scheduled"
     assert found["next_run"][14:16] in ("00", "15", "30", "45")
-    with httpx.Client(base_url=os.environ["PREFECT_API_URL"]) as server:
+    with prefect_api() as server:
         about = server.get("/deployments/name/headrace-exams/all-scheduled").json()
     assert about["parameters"]["paths"] == [str(exam)]
     assert about["entrypoint"] == "flows.exams.exams"
     assert about["job_variables"]["working_dir"] == str(Path.cwd())
-    with httpx.Client(
-        base_url=os.environ["PREFECT_API_URL"]
-    ) as server:  # no run of it may start while other tests go on
+    with prefect_api() as server:  # no run of it may start while other tests go on
         server.delete(f"/deployments/{about['id']}").raise_for_status()
 
 
@@ -80,7 +77,7 @@ def test_the_worker_puts_what_is_new_to_the_exam_every_minute(
     checkpoints = tmp_path / "saved"
     save_checkpoint(tiny, checkpoints / "minute-1")
     deployed = deploy_exams(str(checkpoints), [exam], "* * * * *", None, 4, None)
-    with httpx.Client(base_url=os.environ["PREFECT_API_URL"]) as server:
+    with prefect_api() as server:
         about = server.get(f"/deployments/name/{deployed['deployment']}").json()
         wanted = {
             "deployments": {"id": {"any_": [about["id"]]}},

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-import httpx
 import pytest
 from prefect.events.worker import EventsWorker
 
 from cluster import ray_session, services
 from cluster.runs import StageRecord
+from tests.prefect_api import prefect_api
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def states(flow_run_id: str, wanted: frozenset[str]) -> dict[str, str]:
     """
     deadline = time.monotonic() + 90
     while True:
-        with httpx.Client(base_url=os.environ["PREFECT_API_URL"]) as server:
+        with prefect_api() as server:
             flow_run = server.get(f"/flow_runs/{flow_run_id}").raise_for_status().json()
             body = {"flow_runs": {"id": {"any_": [flow_run_id]}}, "sort": "EXPECTED_START_TIME_ASC"}
             tasks = server.post("/task_runs/filter", json=body).raise_for_status().json()
