@@ -20,7 +20,8 @@ def main(port: str = "", handle: str = "") -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     from cluster.mlflow_sender import Sender
 
-    uri, artifacts = os.environ["MLFLOW_TRACKING_URI"], subfolder("mlflow") / "artifacts"
+    uri, artifacts = os.environ["MLFLOW_TRACKING_URI"], subfolder("mlflow/artifacts")
+    os.chdir(artifacts)  # below which MLflow puts what names no place
     # What names no store is the home's, whatever store this process was started for.
     sender = Sender(subfolder("tracking"), own_store(), artifacts)
     sender.store(uri).client.search_experiments(
@@ -29,6 +30,10 @@ def main(port: str = "", handle: str = "") -> None:
     sending = threading.Thread(target=sender.run, daemon=True)
     sending.start()
     if port:
+        if uri == own_store():  # what the user's own database tells of may be anywhere
+            from cluster.mlflow_artifacts import confine
+
+            confine(sending)
         _serve(uri, str(artifacts), f"http://127.0.0.1:{port}", int(handle))
     sending.join()
 
