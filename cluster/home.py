@@ -1,13 +1,26 @@
 """The folder that holds all state of Headrace on this machine: `$HEADRACE_HOME`, mode 0700."""
 
 import os
+import stat
 from pathlib import Path
 
 from cluster.errors import BadInput
 
+OF_A_HOME = {
+    "artifacts",
+    "locks",
+    "logs",
+    "mlflow",
+    "prefect",
+    "ray_token",
+    "runs",
+    "services.json",
+}
+OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
 
 def home() -> Path:
-    """`$HEADRACE_HOME` or `~/.headrace`, created private to the user; BadInput for a file."""
+    """`$HEADRACE_HOME` or `~/.headrace`, private to the user: made so, or refused with BadInput."""
     path = Path(os.environ.get("HEADRACE_HOME") or Path.home() / ".headrace").expanduser().resolve()
     if path.exists() and not path.is_dir():
         raise BadInput(f"the home {path} is a file; name a folder, with --home or HEADRACE_HOME")
@@ -17,7 +30,34 @@ def home() -> Path:
         raise BadInput(
             f"the home {path} cannot be made; name another, with --home or HEADRACE_HOME"
         ) from error
+    about = path.stat()
+    if about.st_uid != os.getuid() or about.st_mode & OF_OTHERS:
+        _make_private(path, about.st_uid)
     return path
+
+
+def _make_private(path: Path, owner: int) -> None:
+    """Close a home to other users. Raises BadInput where it cannot be one's own.
+
+    What holds other things, as /tmp does, is nobody's to close.
+    """
+    if owner != os.getuid():
+        raise BadInput(
+            f"the home {path} belongs to another user (id {owner}), who could read and change what "
+            "is in it; name a folder of your own, with --home or HEADRACE_HOME"
+        )
+    inside = {entry.name for entry in path.iterdir()}
+    if inside and not inside & OF_A_HOME:
+        raise BadInput(
+            f"the home {path} is open to other users and holds other things: `chmod 700 {path}` if "
+            "it is yours alone, or name another folder, with --home or HEADRACE_HOME"
+        )
+    path.chmod(stat.S_IRWXU)
+    if path.stat().st_mode & OF_OTHERS:
+        raise BadInput(
+            f"the home {path} cannot be closed to other users, as its file system keeps no modes; "
+            "name a folder elsewhere, with --home or HEADRACE_HOME"
+        )
 
 
 def subfolder(name: str) -> Path:
