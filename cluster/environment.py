@@ -51,6 +51,13 @@ BEHAVIOUR = {
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
     "OMP_NUM_THREADS": "1",
 }
+LOCAL_RAY = {
+    "RAY_AUTH_MODE": "token",
+    # Else its daemons and workers listen on every interface of the machine, and its metrics, which
+    # nothing here asks for, are told without a token.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_enable_metrics_collection": "0",
+}
 PASSED_PREFIXES = ("HEADRACE_", "PREFECT_", "MLFLOW_", "HF_")
 PASSED_TOO = "AWS_,GOOGLE_,GLOO_,NCCL_"  # unless `HEADRACE_PASS` names others
 PASSED_NAMES = (*TELEMETRY_OFF, *QUIET, *BEHAVIOUR)
@@ -76,7 +83,8 @@ def prepare() -> None:
         default("DS_ACCELERATOR", "cpu")
     log_from_info()
     if not os.environ.get("RAY_ADDRESS"):
-        default("RAY_AUTH_MODE", "token")
+        for name, value in LOCAL_RAY.items():
+            default(name, value)
         default("RAY_AUTH_TOKEN_PATH", str(key_file("ray_token")))
 
 

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import shutil
 import signal
@@ -8,12 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import httpx
+import psutil
 import pytest
 
 from cluster import ray_session, services
 from cluster.processes import start_time
 from tests.prefect_api import prefect_api
 
+LISTEN = psutil.CONN_LISTEN
 DRIVER = Path(__file__).with_name("toy_flow.py")
 
 
@@ -43,6 +47,18 @@ def test_futures_pass_between_tasks_and_logs_reach_the_server(
     assert environment["HEADRACE_HOME"] == str(shared_home)
     assert environment["OMP_NUM_THREADS"] == "1"
     assert {"adding one to 1", "adding one to 2"} <= messages(flow_run_id, "headrace.toy")
+
+
+def test_it_listens_on_the_loopback_and_tells_strangers_nothing(ray_session: None) -> None:
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    listening = [c.laddr for p in processes for c in p.net_connections("tcp") if c.status == LISTEN]
+    assert len(listening) >= 3
+    assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+    for address in listening:
+        for path in ("/metrics", "/api/nodes", "/"):
+            with contextlib.suppress(httpx.HTTPError):  # it speaks another language
+                reply = httpx.get(f"http://127.0.0.1:{address.port}{path}", timeout=10)
+                assert reply.status_code in (401, 403, 404, 415), (address, path, reply.text)
 
 
 def messages(flow_run_id: str, logger: str) -> set[str]:
