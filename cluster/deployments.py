@@ -1,19 +1,35 @@
-"""Scheduled runs: a Prefect deployment on the work pool `headrace`, and the worker that runs it."""
+"""Scheduled runs: a Prefect deployment on the work pool `headrace`, and the worker that runs it.
+
+What a deployment runs stands in `$HEADRACE_HOME/deployments`, where its worker reads it.
+"""
 
 import contextlib
 import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from cluster.environment import worker_variables
+from cluster.errors import BadInput
+from cluster.files import write_atomically
+from cluster.home import home, subfolder
 from cluster.prefect_server import client
-from cluster.services import WORK_POOL, start_worker, up
+from cluster.services import HEADERS, WORK_POOL, given_prefect, start_worker, up
+from cluster.settings import Record
 
 if TYPE_CHECKING:
     from prefect import Flow
 
 SCHEDULER_SECONDS = 15.0
+
+
+class Deployed(Record):
+    """What the runs of a deployment are."""
+
+    entrypoint: str
+    variables: dict[str, str]
+    folder: Path
 
 
 def deploy(
@@ -33,11 +49,29 @@ def deploy(
     """
     up()
     _create_work_pool()
-    deployment = _deployment(flow, name, cron, parameters or {})
+    ours = Deployed(entrypoint=entrypoint, variables=_variables(), folder=Path.cwd())
+    deployment = _deployment(flow, name, cron, parameters or {}, ours)
     deployment.entrypoint = entrypoint
     deployment_id = str(deployment.apply(work_pool_name=WORK_POOL))
+    write_atomically(record(deployment_id), ours.model_dump_json(indent=1))
     start_worker()
     return {"deployment": f"{flow.name}/{name}", "next_run": _next_run(deployment_id)}
+
+
+def deployed(deployment_id: UUID | None) -> Deployed:
+    """What a deployment of this home runs. Raises BadInput where it is none."""
+    try:
+        return Deployed.model_validate_json(record(str(deployment_id)).read_bytes())
+    except FileNotFoundError as error:
+        raise BadInput(
+            f"deployment {deployment_id} was not made in {home()}, so nothing is run for it; "
+            "`headrace deploy` makes it"
+        ) from error
+
+
+def record(deployment_id: str) -> Path:
+    """Where it stands what a deployment runs."""
+    return subfolder("deployments") / f"{deployment_id}.json"
 
 
 def _deployment(
@@ -45,6 +79,7 @@ def _deployment(
     name: str,
     cron: str,
     parameters: dict[str, Any],
+    ours: Deployed,
 ) -> Any:
     from prefect.deployments.runner import EntrypointType, RunnerDeployment
 
@@ -54,14 +89,23 @@ def _deployment(
         cron=cron,
         parameters=parameters,
         work_pool_name=WORK_POOL,
-        job_variables={"env": _job_variables(), "working_dir": str(Path.cwd())},
+        # For the workers of a server of the user's own, which may be on other hosts.
+        job_variables={"env": ours.variables, "working_dir": str(ours.folder)}
+        if given_prefect()
+        else {},
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
 
 
-def _job_variables() -> dict[str, str]:
+def _variables() -> dict[str, str]:
     """What a run's process needs; secrets and the server's address are its worker's own."""
-    private = ("PREFECT_API_", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "HF_TOKEN")
+    private = (
+        "PREFECT_API_",
+        HEADERS,
+        "MLFLOW_TRACKING_PASSWORD",
+        "MLFLOW_TRACKING_TOKEN",
+        "HF_TOKEN",
+    )
     passed = worker_variables() | {"PYTHONPATH": os.environ["PYTHONPATH"]}
     return {k: v for k, v in passed.items() if not k.startswith(private)}
 

@@ -17,16 +17,15 @@ from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.websockets import WebSocketClose
 
-from cluster.keys import SESSION_SECONDS, authorization, is_session, is_ticket, session
+from cluster.keys import SESSION_SECONDS, TICKET, authorization, is_session, is_ticket, session
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-TICKET = "headrace-ticket"
 NAMES = ("127.0.0.1", "localhost")
 SIGN_IN = (
-    "This page is for the user who started Headrace here, in a browser that has signed in.\n"
-    "Sign in with `headrace ui`.\n"
+    "This page is for the user whose Headrace this is, in a browser that has signed in:\n"
+    "`headrace ui` gives it a link.\n"
 )
 FOREIGN = "Another site, or another name than 127.0.0.1, asks for this.\n"
 ESTABLISHED = "01"

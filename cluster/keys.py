@@ -18,7 +18,7 @@ from cluster.home import home
 if TYPE_CHECKING:
     from itsdangerous import TimestampSigner
 
-USER = "headrace"
+USER, TICKET = "headrace", "headrace-ticket"
 TICKET_SECONDS, SESSION_SECONDS = 600, 7 * 86400
 OURS = f"Basic {base64.b64encode(f'{USER}:'.encode()).decode()}"
 """How the header begins that opens a service of ours, whichever."""
@@ -67,6 +67,11 @@ def authorization(url: str) -> str:
 def ticket(url: str) -> str:
     """What signs a browser in to the service at this address, once, in the next ten minutes."""
     return _signer(url, "ticket").sign(secrets.token_hex(8)).decode()
+
+
+def link(url: str, page: str = "") -> str:
+    """The address that signs a browser in to the service at `url` and shows that page of it."""
+    return f"{url}/?{TICKET}={ticket(url)}{page}"
 
 
 def session(url: str) -> str:

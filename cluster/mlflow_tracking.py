@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from cluster.home import subfolder
-from cluster.services import alive
+from cluster.services import TRAINING_VIEW, alive
 from cluster.stage import info
 from cluster.tracking import JournalTracker, NullTracker, Tracker, append, begun, ended, mend, sent
 
-# The UI opens on its pages for agents unless told otherwise.
-TRAINING_VIEW = "workflowType=machine_learning"
 DRAIN_SECONDS = 20.0
 STATUSES = {"completed": "FINISHED", "failed": "FAILED", "crashed": "KILLED"}
 log = logging.getLogger("headrace.tracking")

@@ -25,7 +25,7 @@ from cluster.environment import forget, given, given_store, prepare, put
 from cluster.errors import BadInput, StageFailed
 from cluster.files import write_atomically
 from cluster.home import home
-from cluster.keys import OURS, authorization
+from cluster.keys import OURS, authorization, link
 from cluster.locks import lock
 from cluster.processes import (
     Process,
@@ -41,6 +41,9 @@ PORTS = {"prefect": 4200, "mlflow": 5000}
 START_SECONDS = 180.0
 WORK_POOL = "headrace"
 HEALTH = {"prefect": "/api/health", "mlflow": "/health"}
+# MLflow's pages open on those for agents unless told otherwise.
+TRAINING_VIEW = "workflowType=machine_learning"
+PAGES = {"prefect": "", "mlflow": f"#/experiments?{TRAINING_VIEW}"}
 HEADERS = "PREFECT_CLIENT_CUSTOM_HEADERS"
 PROBE_SECONDS, PORT_SECONDS = 5.0, 20.0
 WHO_ASKS = (401, 403)
@@ -53,7 +56,7 @@ log = logging.getLogger("headrace.services")
 COMMANDS = {
     "prefect": ("-m", "cluster.prefect_process"),
     "mlflow": ("-m", "cluster.mlflow_server"),
-    "worker": ("-m", "prefect", "worker", "start"),
+    "worker": ("-m", "cluster.prefect_worker"),
 }
 _watching: list[threading.Thread] = []
 
@@ -80,7 +83,7 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
     prepare()
     with lock(home() / "locks" / "services", timeout=START_SECONDS):
         _recover()
-        if (prefect := _given_prefect()) is None:
+        if (prefect := given_prefect()) is None:
             server = alive("prefect") or _start("prefect")
             prefect = str(server.url)
             put("PREFECT_API_URL", f"{prefect}/api")
@@ -161,9 +164,19 @@ def status() -> dict[str, dict[str, Any]]:
 
     Takes milliseconds and imports none of them.
     """
-    given_urls = {"prefect": _given_prefect(), "mlflow": _given_mlflow()}
+    given_urls = {"prefect": given_prefect(), "mlflow": _given_mlflow()}
     found = {name: _server_status(name, url) for name, url in given_urls.items()}
     return found | {"ray": _ray_status()}
+
+
+def sign_in() -> dict[str, str]:
+    """Links that open the pages of the services that `up` started, signed in, each once; a server
+    of the user's own has its own ways.
+    """
+    ours = {name: str(process.url) for name, process in _read().items() if process.url}
+    links = {name: link(url, PAGES[name]) for name, url in ours.items()}
+    given_urls = {"prefect": given_prefect(), "mlflow": _given_mlflow()}
+    return links | {name: url for name, url in given_urls.items() if url}
 
 
 def _server_status(name: str, url: str | None) -> dict[str, Any]:
@@ -239,7 +252,7 @@ def _speaks_grpc(address: str) -> bool:
         return False
 
 
-def _given_prefect() -> str | None:
+def given_prefect() -> str | None:
     """The user's Prefect server, not ours, even if a parent process set its address."""
     api, ours = given("PREFECT_API_URL"), _read().get("prefect")
     if api is None or (ours and api == f"{ours.url}/api"):
@@ -308,8 +321,7 @@ def _spawn_server(name: str, port: int | None, variables: dict[str, str]) -> Pro
 
 
 def _spawn_worker(_: int | None) -> Process:
-    command = [sys.executable, *COMMANDS["worker"], "--pool", WORK_POOL]
-    return spawn("worker", [*command, "--type", "process", "--name", "headrace"], {})
+    return spawn("worker", [sys.executable, *COMMANDS["worker"]], {})
 
 
 def answers(name: str, url: str, timeout: float = 0.5, ours: bool = False) -> bool:

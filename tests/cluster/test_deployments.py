@@ -7,20 +7,25 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from uuid import UUID
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
+from prefect.client.schemas.objects import FlowRun
 from prefect.context import refresh_global_settings_context
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Running
+from prefect.workers.process import ProcessJobConfiguration
 
 from cluster import services
-from cluster.deployments import deploy
+from cluster.deployments import Deployed, deploy, record
 from cluster.mlflow_tracking import PipelineRun
 from cluster.prefect_server import client
+from cluster.prefect_worker import OwnRun
 from cluster.reaper import reap
 from cluster.runs import RunRecord
 from cluster.tracking import ended
+from tests.prefect_api import prefect_api
 
 HERE = str(Path(__file__).parent)
 
@@ -52,7 +57,19 @@ def wait_for(path: Path, seconds: float = 120.0) -> str:
     return path.read_text()
 
 
-def test_a_scheduled_run_is_carried_out_by_the_worker(
+def tamper(deployment: str, command: str) -> None:
+    """Ask for what who has the server's password can have Prefect's own worker do."""
+    body: dict[str, Any] = {
+        "job_variables": {"command": command, "working_dir": "/", "env": {"PYTHONPATH": "/no"}},
+        "entrypoint": "os.system",
+        "pull_steps": [{"prefect.deployments.steps.run_shell_script": {"script": command}}],
+    }
+    with prefect_api() as server:
+        about = server.get(f"/deployments/name/{deployment}").json()
+        server.patch(f"/deployments/{about['id']}", json=body).raise_for_status()
+
+
+def test_what_a_scheduled_run_does_is_not_the_servers_to_say(
     toy: ModuleType,
     shared_home: Path,
     every_8_seconds: str,
@@ -71,7 +88,9 @@ def test_a_scheduled_run_is_carried_out_by_the_worker(
         parameters=marked,
     )
     assert soon["deployment"] == "toy-scheduled/toy"
+    tamper("toy-scheduled/toy", f"touch {tmp_path / 'planted'}")
     assert wait_for(shared_home / "scheduled-mark") == f"{sys.executable} in {Path.cwd()}"
+    assert not (tmp_path / "planted").exists()
     worker = services.alive("worker")
     nightly = deploy(
         toy.scheduled_flow, entrypoint=entrypoint, name="toy", cron="0 3 * * *", parameters=marked
@@ -83,6 +102,43 @@ def test_a_scheduled_run_is_carried_out_by_the_worker(
         time.sleep(0.05)
     services.up()
     assert services.alive("worker") is not None
+
+
+def test_a_deployment_that_headrace_did_not_make_runs_nothing(
+    toy: ModuleType, tmp_path: Path
+) -> None:
+    deploy(toy.scheduled_flow, entrypoint="toy_flow.scheduled_flow", name="own", cron="0 3 * * *")
+    with prefect_api() as server:
+        flow = server.post("/flows/", json={"name": "theirs"}).json()["id"]
+        command = {"command": f"touch {tmp_path / 'planted'}"}
+        body = {"name": "x", "flow_id": flow, "entrypoint": "x", "work_pool_name": "headrace"}
+        theirs = server.post("/deployments/", json=body | {"job_variables": command}).json()["id"]
+        began = {"state": {"type": "SCHEDULED"}}
+        run = server.post(f"/deployments/{theirs}/create_flow_run", json=began).json()["id"]
+        deadline = time.monotonic() + 120
+        while (state := server.get(f"/flow_runs/{run}").json()["state"])["type"] != "CRASHED":
+            assert time.monotonic() < deadline and state["type"] != "COMPLETED", state
+            time.sleep(0.3)
+    assert "was not made in" in state["message"] and "headrace deploy" in state["message"]
+    assert not (tmp_path / "planted").exists()
+
+
+def test_a_run_is_started_as_it_was_deployed(fresh_home: Path) -> None:
+    hostile = ProcessJobConfiguration(
+        command="touch x", env={"LD_PRELOAD": "x"}, working_dir=Path("/")
+    )
+    run = FlowRun(flow_id=uuid4(), deployment_id=uuid4(), name="x")
+    carried_out = hostile.model_copy(deep=True)
+    carried_out.prepare_for_flow_run(run)
+    assert (carried_out.command, carried_out.env["LD_PRELOAD"]) == ("touch x", "x")
+    ours = Deployed(entrypoint="a.b", variables={"HF_HOME": "c"}, folder=fresh_home)
+    record(str(run.deployment_id)).write_text(ours.model_dump_json())
+    confined = OwnRun(**hostile.model_dump())
+    confined.prepare_for_flow_run(run)
+    assert confined.command == f"{sys.executable} -m prefect.engine"
+    assert confined.working_dir == fresh_home
+    assert confined.env["PREFECT__FLOW_ENTRYPOINT"] == "a.b"
+    assert confined.env["HF_HOME"] == "c" and "LD_PRELOAD" not in confined.env
 
 
 def test_a_killed_run_is_marked_everywhere(toy: ModuleType, shared_home: Path) -> None:

@@ -1,0 +1,56 @@
+"""The worker of scheduled runs, started by `services.up` as `python -m cluster.prefect_worker`.
+
+What a deployment runs, where and with which variables, it reads in the home, where `headrace
+deploy` wrote it: the server says when, and never what.
+"""
+
+import asyncio
+import os
+from typing import Any
+
+from prefect import Flow
+from prefect.client.schemas.objects import FlowRun
+from prefect.utilities.processutils import setup_signal_handlers_worker
+from prefect.workers import process
+from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
+
+from cluster.deployments import deployed
+from cluster.services import WORK_POOL, given_prefect
+
+
+class OwnRun(ProcessJobConfiguration):
+    """How a run is started: nothing that its deployment, its pool or itself asks for counts."""
+
+    def prepare_for_flow_run(self, flow_run: FlowRun, *arguments: Any, **about: Any) -> None:
+        """Fill in Prefect's own words about the run. Raises BadInput for what is none of ours."""
+        ours = deployed(flow_run.deployment_id)
+        self.command, self.working_dir = None, ours.folder
+        self.env: dict[str, str | None] = {**ours.variables}
+        super().prepare_for_flow_run(flow_run, *arguments, **about)
+        # Prefect would else ask the server where the flow is, and for the steps to get it there.
+        self.env["PREFECT__FLOW_ENTRYPOINT"] = ours.entrypoint
+        self._command_configured = True
+
+
+class OwnRunsWorker(ProcessWorker):
+    """A worker that runs what was deployed in this home."""
+
+    job_configuration = OwnRun
+
+
+async def _without_hooks(flow_run: FlowRun, *_: Any, **__: Any) -> Flow[..., Any]:
+    """The flow of a run that was killed, wanted for its hooks: those of Headrace have none."""
+    return Flow(lambda: None, name="headrace")
+
+
+def main() -> None:
+    """Work until killed. On a server of the user's own, who may deploy there is for them to say."""
+    worker = ProcessWorker
+    if given_prefect() is None:
+        worker, process.load_flow_from_flow_run = OwnRunsWorker, _without_hooks
+    setup_signal_handlers_worker(os.getpid(), "the worker", print)
+    asyncio.run(worker(name="headrace", work_pool_name=WORK_POOL).start(printer=print))
+
+
+if __name__ == "__main__":
+    main()
