@@ -1,11 +1,19 @@
-"""up, down, status, doctor, deploy: the services, whether all is ready, and scheduled runs."""
+"""up, down, status, ui, doctor, deploy: the services, whether all is ready, scheduled runs."""
 
+import getpass
+import os
+import socket
+import sys
+import webbrowser
+from collections.abc import Mapping
+from html import escape
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
 from cluster.errors import BadInput, StageFailed
-from cluster.home import home
+from cluster.home import home, subfolder
 from flows.commands.options import AsJson, Home, Overrides, RecipeName
 from flows.views.output import Output, output, waiting
 
@@ -55,6 +63,45 @@ def status(home: Home = None, as_json: AsJson = False) -> None:
         _show(out, state())
 
 
+def ui(home: Home = None, as_json: AsJson = False) -> None:
+    """Open the pages of Prefect and MLflow, signed in: the links work once, for ten minutes."""
+    from cluster.services import sign_in
+    from cluster.services import up as start
+
+    with output(as_json) as out:
+        start(wait_for_mlflow=True)
+        links = sign_in()
+        out.result({"urls": links})
+        for name, url in links.items():
+            out.say(f"{name:8} {url}")
+        out.say("Each link signs a browser in, once, in ten minutes. On another machine, first:")
+        out.say(_tunnel(links))
+        if not as_json and _has_screen():
+            _open(links)
+
+
+def _tunnel(links: Mapping[str, str]) -> str:
+    """The command that brings the pages to another machine, where the same links open them."""
+    local = [urlsplit(url) for url in links.values()]
+    ports = [f"-L {u.port}:127.0.0.1:{u.port}" for u in local if u.hostname == "127.0.0.1"]
+    return " ".join(["ssh -N", *ports, f"{getpass.getuser()}@{socket.gethostname()}"])
+
+
+def _has_screen() -> bool:
+    screens = ("DISPLAY", "WAYLAND_DISPLAY")
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in screens)
+
+
+def _open(links: Mapping[str, str]) -> None:
+    """Let the browser open a private page that leads to each link: everybody on the machine may
+    read the command that starts it.
+    """
+    for name, url in links.items():
+        page = subfolder("ui") / f"{name}.html"
+        page.write_text(f'<meta http-equiv="refresh" content="0; url={escape(url)}">')
+        webbrowser.open(page.as_uri())
+
+
 def _show(out: Output, services: dict[str, Any]) -> None:
     out.result(services)
     rows = (
@@ -102,5 +149,5 @@ def deploy(
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the application."""
-    for command in (up, down, status, doctor, deploy):
+    for command in (up, down, status, ui, doctor, deploy):
         app.command()(command)
