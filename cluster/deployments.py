@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from cluster.environment import worker_variables
+from cluster.environment import is_secret, worker_variables
 from cluster.errors import BadInput
 from cluster.files import write_atomically
 from cluster.home import home, subfolder
 from cluster.prefect_server import client
-from cluster.services import HEADERS, WORK_POOL, given_prefect, start_worker, up
+from cluster.services import WORK_POOL, given_prefect, start_worker, up
 from cluster.settings import Record
 
 if TYPE_CHECKING:
@@ -99,15 +99,9 @@ def _deployment(
 
 def _variables() -> dict[str, str]:
     """What a run's process needs; secrets and the server's address are its worker's own."""
-    private = (
-        "PREFECT_API_",
-        HEADERS,
-        "MLFLOW_TRACKING_PASSWORD",
-        "MLFLOW_TRACKING_TOKEN",
-        "HF_TOKEN",
-    )
     passed = worker_variables() | {"PYTHONPATH": os.environ["PYTHONPATH"]}
-    return {k: v for k, v in passed.items() if not k.startswith(private)}
+    own = {name for name, value in passed.items() if is_secret(name, value)} | {"PREFECT_API_URL"}
+    return {name: value for name, value in passed.items() if name not in own}
 
 
 def _create_work_pool() -> None:

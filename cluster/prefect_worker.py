@@ -32,12 +32,6 @@ class OwnRun(ProcessJobConfiguration):
         self._command_configured = True
 
 
-class OwnRunsWorker(ProcessWorker):
-    """A worker that runs what was deployed in this home."""
-
-    job_configuration = OwnRun
-
-
 async def _without_hooks(flow_run: FlowRun, *_: Any, **__: Any) -> Flow[..., Any]:
     """The flow of a run that was killed, wanted for its hooks: those of Headrace have none."""
     return Flow(lambda: None, name="headrace")
@@ -45,11 +39,11 @@ async def _without_hooks(flow_run: FlowRun, *_: Any, **__: Any) -> Flow[..., Any
 
 def main() -> None:
     """Work until killed. On a server of the user's own, who may deploy there is for them to say."""
-    worker = ProcessWorker
     if given_prefect() is None:
-        worker, process.load_flow_from_flow_run = OwnRunsWorker, _without_hooks
+        ProcessWorker.job_configuration = OwnRun
+        process.load_flow_from_flow_run = _without_hooks
     setup_signal_handlers_worker(os.getpid(), "the worker", print)
-    asyncio.run(worker(name="headrace", work_pool_name=WORK_POOL).start(printer=print))
+    asyncio.run(ProcessWorker(name="headrace", work_pool_name=WORK_POOL).start(printer=print))
 
 
 if __name__ == "__main__":

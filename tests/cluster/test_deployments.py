@@ -17,7 +17,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Running
 from prefect.workers.process import ProcessJobConfiguration
 
-from cluster import services
+from cluster import deployments, services
 from cluster.deployments import Deployed, deploy, record
 from cluster.mlflow_tracking import PipelineRun
 from cluster.prefect_server import client
@@ -139,6 +139,14 @@ def test_a_run_is_started_as_it_was_deployed(fresh_home: Path) -> None:
     assert confined.working_dir == fresh_home
     assert confined.env["PREFECT__FLOW_ENTRYPOINT"] == "a.b"
     assert confined.env["HF_HOME"] == "c" and "LD_PRELOAD" not in confined.env
+
+
+@pytest.mark.parametrize(
+    "name", ["HEADRACE_JUDGE_API_KEY", "HEADRACE_REDACT_KEY", "PREFECT_CLIENT_CUSTOM_HEADERS"]
+)
+def test_a_deployment_tells_no_secret(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "a secret value")
+    assert "a secret value" not in deployments._variables().values()
 
 
 def test_a_killed_run_is_marked_everywhere(toy: ModuleType, shared_home: Path) -> None:
