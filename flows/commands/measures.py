@@ -41,7 +41,7 @@ def fit(
 ) -> None:
     """Fit a scaling law to runs from anywhere."""
     from flows.views.law import show_fit
-    from tasks.data.json_files import read_columns
+    from tasks.data.row_files import read_columns
     from tasks.scaling.law.fit_file import fit_file
     from tasks.scaling.law.runs import NAMES
 
@@ -178,7 +178,7 @@ def agree(
 ) -> None:
     """How scores agree with people: Pearson, Spearman and Kendall, with their intervals."""
     from flows.views.scores import show_agreement
-    from tasks.data.json_files import read_columns
+    from tasks.data.row_files import read_columns
     from tasks.evaluation.statistics.agreement import agree_file
 
     with output(as_json) as out:

@@ -122,7 +122,7 @@ def learn(
 ) -> None:
     """Fit a metric to human choices; says its tau on held-out documents, beside chrF's."""
     from flows.views.scores import show_learned
-    from tasks.data.json_files import read_columns
+    from tasks.data.row_files import read_columns
     from tasks.evaluation.learned import FIELDS, learn_file
 
     with output(as_json) as out:

@@ -10,7 +10,7 @@ from cluster.errors import BadInput
 from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.data.json_files import read_json_lines, write_json_lines
+from tasks.data.row_files import read_row_file, write_json_lines
 
 if TYPE_CHECKING:
     from model.generation import Network
@@ -64,7 +64,7 @@ def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draf
 
 
 def _asked(instruct: Artifact, count: int) -> list[dict[str, Any]]:
-    lines = read_json_lines(instruct.file("heldout.jsonl"))
+    lines = read_row_file(instruct.file("heldout.jsonl"))
     if not lines:
         raise BadInput(f"{instruct.name} has no held-out rows to answer; give it more rows")
     return [row for _, row in lines[:count]]

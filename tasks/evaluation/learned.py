@@ -24,7 +24,7 @@ from scipy.special import expit
 
 from cluster.errors import BadInput
 from cluster.files import write_atomically
-from tasks.data.json_files import AS_THEY_ARE, Columns, read_json_lines
+from tasks.data.row_files import AS_THEY_ARE, Columns, read_row_file
 from tasks.evaluation.overlap.meteor import meteor
 from tasks.evaluation.overlap.rouge import rouge
 from tasks.evaluation.statistics.intervals import bootstrap
@@ -131,7 +131,7 @@ def learn_file(
 def read_pairs(path: Path, columns: Columns = AS_THEY_ARE) -> list[Pair]:
     """The pairs of a file. Raises BadInput naming the line."""
     found = []
-    for number, row in read_json_lines(path, columns):
+    for number, row in read_row_file(path, columns):
         texts = [row.get(name) for name in ("ref", "better", "worse")]
         if not all(isinstance(text, str) for text in texts):
             raise BadInput(f"{path}, line {number}: expected texts in ref, better and worse")

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from cluster.errors import BadInput
-from tasks.data.json_files import (
+from tasks.data.row_files import (
     AS_THEY_ARE,
     Columns,
     read_columns,
-    read_json_lines,
+    read_row_file,
     write_json_lines,
 )
 from tasks.evaluation.overlap.scores import (
@@ -102,7 +102,7 @@ def prediction_columns(text: str | None) -> Columns:
 
 def read_predictions(path: Path, names: Columns = AS_THEY_ARE) -> Rows:
     """The rows of a file, each with a list of `references`; BadInput names file and line."""
-    lines = read_json_lines(path, names)
+    lines = read_row_file(path, names)
     if not lines:
         raise BadInput(f'{path} has no rows; expected lines of {{"prediction", "references"}}')
     return [_read(f"{path}, line {number}", row) for number, row in lines]
@@ -115,7 +115,7 @@ def dirty_items(path: Path, sets: Collection[str] = ()) -> set[str]:
     file = path / "items.jsonl" if path.is_dir() else path
     if not file.is_file():
         raise BadInput(f"{file} does not exist; `headrace ls` lists `decontaminate` artifacts")
-    found = read_json_lines(file)
+    found = read_row_file(file)
     if faulty := [number for number, item in found if not {"id", "dirty"} <= item.keys()]:
         raise BadInput(
             f"{file}, line {faulty[0]} is no item of stage `decontaminate`: it has no 'id' and "

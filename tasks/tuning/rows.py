@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cluster.errors import BadInput
-from tasks.data.json_files import read_json_lines
+from tasks.data.row_files import read_row_file
 
 INSTRUCTION_NAMES = ("instruction", "prompt", "question")
 RESPONSE_NAMES = ("response", "output", "completion", "answer")
@@ -62,7 +62,7 @@ def read_snippets(path: Path, text: str = "text", label: str = "label") -> list[
     Raises BadInput naming the line when a field is missing or the text is empty.
     """
     rows = []
-    for number, row in read_json_lines(path):
+    for number, row in read_row_file(path):
         value = _field(row, (text,), path, number)
         name = str(_field(row, (label,), path, number))
         if not isinstance(value, str) or not value.strip():
@@ -80,7 +80,7 @@ def read_pairs(path: Path) -> list[Pair]:
     is missing.
     """
     rows = []
-    for number, row in read_json_lines(path):
+    for number, row in read_row_file(path):
         instruction = str(_field(row, INSTRUCTION_NAMES, path, number))
         if row.get("input"):
             instruction = f"{instruction}\n\n{row['input']}"

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.errors import BadInput
-from tasks.data.json_files import read_json_lines
 from tasks.data.privacy.names import recogniser
 from tasks.data.privacy.pii import find
 from tasks.data.privacy.spans import KINDS, Span, settle
 from tasks.data.reading.decompress import read_chunks
+from tasks.data.row_files import read_row_file
 
 OWN = Path(__file__).with_name("labelled.jsonl")
 # What Presidio calls our kinds; its others (places, dates, organisations) are not ours.
@@ -103,7 +103,7 @@ def read_labelled(path: Path) -> list[Labelled]:
     except (BadInput, UnicodeDecodeError) as error:
         raise BadInput(f"redact.labelled: {path} cannot be read: {error}") from error
     if content.lstrip()[:1] != "[":
-        return [_row(f"{path}, line {n}", row) for n, row in read_json_lines(path)]
+        return [_row(f"{path}, line {n}", row) for n, row in read_row_file(path)]
     try:
         rows = json.loads(content)
     except ValueError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cluster.errors import BadInput
-from tasks.data.json_files import read_json_lines
+from tasks.data.row_files import read_row_file
 from tasks.evaluation.judging.questions import Distribution, Question, Unscored
 from tasks.evaluation.judging.reply_store import ReplyStore
 from tasks.inference.generation import load_model, start_ids
@@ -181,7 +181,7 @@ class StoredCandidate:
     manner = "stored"
 
     def __init__(self, path: Path, rows: Sequence[dict[str, Any]]) -> None:
-        stored = [row for _, row in read_json_lines(path)]
+        stored = [row for _, row in read_row_file(path)]
         if all("id" in row for row in (*stored, *rows)):
             known = {str(row["id"]): row.get("prediction") for row in stored}
             given = [known.get(str(row["id"])) for row in rows]

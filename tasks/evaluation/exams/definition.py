@@ -22,8 +22,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from cluster.errors import BadInput
 from cluster.settings import Content, Settings, nearest
-from tasks.data.json_files import read_json_lines
 from tasks.data.reading.hashes import FILE
+from tasks.data.row_files import read_row_file
 
 OVERLAP = ("bleu", "chrf", "chrf++", "meteor", "rouge1", "rouge2", "rougeL", "rougeLsum")
 NEEDED: dict[str, tuple[str, ...]] = {
@@ -147,4 +147,4 @@ def _check(exam: Exam, row: Row, file: str, needed: tuple[str, ...]) -> None:
 
 
 def _read_lines(path: Path) -> list[Row]:
-    return [{"line": number, **row} for number, row in read_json_lines(path)]
+    return [{"line": number, **row} for number, row in read_row_file(path)]

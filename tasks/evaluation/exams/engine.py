@@ -11,7 +11,7 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.store import Draft
 from tasks.data.decontamination.stage import ITEMS
-from tasks.data.json_files import write_json_lines
+from tasks.data.row_files import write_json_lines
 from tasks.evaluation.exams.candidates import (
     Candidate,
     LocalCandidate,

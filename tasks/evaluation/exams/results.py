@@ -19,8 +19,8 @@ from cluster.settings import contents
 from cluster.stage import build, specify
 from cluster.store import Spec, Store
 from cluster.tracking import JournalTracker
-from tasks.data.json_files import read_json_lines
 from tasks.data.reading.hashes import FILE
+from tasks.data.row_files import read_row_file
 from tasks.evaluation.exams.definition import read_exam
 from tasks.evaluation.exams.settings import MODEL_FILES, ROWS, ExamSettings, sets_of
 from tasks.evaluation.exams.stage import exam
@@ -102,7 +102,7 @@ def shown(artifact: Artifact, rows: bool = True) -> dict[str, Any]:
     manifest = artifact.manifest
     found = {**manifest.facts, **manifest.metrics, "artifact": str(artifact.path)}
     if rows:
-        found["rows"] = [row for _, row in read_json_lines(artifact.file(ROWS))]
+        found["rows"] = [row for _, row in read_row_file(artifact.file(ROWS))]
     return found
 
 

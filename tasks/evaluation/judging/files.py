@@ -16,7 +16,7 @@ from cluster.errors import BadInput
 from cluster.home import subfolder
 from cluster.settings import nearest
 from cluster.store import Store
-from tasks.data.json_files import AS_THEY_ARE, Columns, read_json_lines, write_json_lines
+from tasks.data.row_files import AS_THEY_ARE, Columns, read_row_file, write_json_lines
 from tasks.evaluation.judging.assessment import Assessment, Scale, words
 from tasks.evaluation.judging.client import EndpointJudge
 from tasks.evaluation.judging.criteria import Criterion, read_criterion
@@ -133,7 +133,7 @@ def judge_file(
         **_spent(judge),
     }
     if to:
-        pairs = zip(read_json_lines(path), result["rows"], strict=True)
+        pairs = zip(read_row_file(path), result["rows"], strict=True)
         write_json_lines(to, (row | scored for (_, row), scored in pairs))
     compares = work.metric == "pairwise" or work.variant == "relative"
     return result | (comparison(rows, scores) if compares else {})

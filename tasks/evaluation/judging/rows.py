@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import BadInput
-from tasks.data.json_files import AS_THEY_ARE, Columns, read_columns, read_json_lines
+from tasks.data.row_files import AS_THEY_ARE, Columns, read_columns, read_row_file
 from tasks.evaluation.judging.questions import Unscored
 
 CONSTANT_ANSWER = "I do not know."
@@ -88,7 +88,7 @@ def read_rows(path: Path, columns: Columns = AS_THEY_ARE) -> list[Row]:
     A missing id becomes the line number; `columns` name fields of a file that calls them otherwise.
     Raises BadInput naming the line.
     """
-    rows = [_row(path, number, fields) for number, fields in read_json_lines(path, columns)]
+    rows = [_row(path, number, fields) for number, fields in read_row_file(path, columns)]
     if not rows:
         raise BadInput(f"{path} has no rows to judge")
     if len({row.id for row in rows}) < len(rows):

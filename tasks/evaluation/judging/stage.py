@@ -12,7 +12,7 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.stage import Outcome, stage
 from cluster.store import Draft
-from tasks.data.json_files import write_json_lines
+from tasks.data.row_files import write_json_lines
 from tasks.evaluation.judging.settings import JudgeSettings
 
 if TYPE_CHECKING:

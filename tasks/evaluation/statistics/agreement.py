@@ -13,7 +13,7 @@ import numpy as np
 
 from cluster.errors import BadInput
 from cluster.settings import nearest
-from tasks.data.json_files import AS_THEY_ARE, Columns, read_json_lines
+from tasks.data.row_files import AS_THEY_ARE, Columns, read_row_file
 from tasks.evaluation.statistics import audits
 from tasks.evaluation.statistics.calibration import How, calibrate
 from tasks.evaluation.statistics.intervals import (
@@ -47,10 +47,10 @@ def agree_file(
     for its length; `own`, a field that is true for answers of the judge's family, for preferring
     them; `raters`, fields with the numbers of several judges, or one with a list of a judge's
     repeats, give Krippendorff's alpha between them, by interval and by rank. `columns` name fields
-    another way, as `read_json_lines` has it.
+    another way, as `read_row_file` has it.
     Raises BadInput naming the line, or when fewer than three rows have both numbers.
     """
-    rows = [_Row(f"{path}, line {n}", fields) for n, fields in read_json_lines(path, columns)]
+    rows = [_Row(f"{path}, line {n}", fields) for n, fields in read_row_file(path, columns)]
     pairs = [(row.number(score), row.number(human)) for row in rows]
     known = [(row, s, h) for row, (s, h) in zip(rows, pairs, strict=True) if None not in (s, h)]
     if len(known) < 3:

@@ -11,8 +11,8 @@ import numpy as np
 
 from cluster.errors import BadInput
 from cluster.settings import nearest
-from tasks.data.json_files import AS_THEY_ARE
-from tasks.data.json_files import Columns as Named
+from tasks.data.row_files import AS_THEY_ARE
+from tasks.data.row_files import Columns as Named
 from tasks.scaling.law import isoflop, prediction
 from tasks.scaling.law.diagnostics import suspects
 from tasks.scaling.law.fit import DEFAULT_DELTA, Fitted, Report, describe, fit_law, point

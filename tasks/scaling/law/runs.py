@@ -14,7 +14,7 @@ import numpy as np
 
 from cluster.errors import BadInput
 from cluster.settings import nearest
-from tasks.data.json_files import separator
+from tasks.data.row_files import separator
 
 Columns = Mapping[str, np.ndarray]
 REQUIRED = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import BadInput
-from tasks.data.json_files import read_columns, read_json_lines
+from tasks.data.row_files import read_columns, read_row_file
 
 FIELDS = ("prediction", "reference", "references", "id")
 
@@ -20,15 +20,15 @@ def test_csv_is_read_whatever_parts_its_columns(tmp_path: Path, mark: str, end: 
     lines = [f"id{mark}prediction", *(f"{i}{mark}{text}" for i, text in enumerate(quoted)), ""]
     path = tmp_path / "rows.csv"
     path.write_bytes(b"\xef\xbb\xbf" + end.join(lines).encode())
-    found = read_json_lines(path)
+    found = read_row_file(path)
     assert [row["prediction"] for _, row in found] == texts
     assert [number for number, _ in found] == [2, 3, 4, 6, 7]
     for name in ("rows.tsv.gz", "63"):
         content = path.read_bytes()
         (tmp_path / name).write_bytes(gzip.compress(content) if "gz" in name else content)
-        assert read_json_lines(tmp_path / name) == found
+        assert read_row_file(tmp_path / name) == found
     (tmp_path / "64").write_text('\n {"id": 1}\n')
-    assert read_json_lines(tmp_path / "64") == [(2, {"id": 1})]
+    assert read_row_file(tmp_path / "64") == [(2, {"id": 1})]
 
 
 @pytest.mark.parametrize(
@@ -45,16 +45,16 @@ def test_a_bad_line_of_csv_is_named(tmp_path: Path, text: str, words: str) -> No
     path = tmp_path / "rows.csv"
     path.write_text(text)
     with pytest.raises(BadInput, match=words):
-        read_json_lines(path)
+        read_row_file(path)
 
 
 def test_empty_csv_has_no_rows_and_a_spreadsheets_empty_columns_no_names(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     for text in ("", "\n", "id;text\n"):
         path.write_text(text)
-        assert read_json_lines(path) == []
+        assert read_row_file(path) == []
     path.write_text("id;text;;\n1;a;;\n;;;\n")
-    assert read_json_lines(path)[0] == (2, {"id": "1", "text": "a"})
+    assert read_row_file(path)[0] == (2, {"id": "1", "text": "a"})
 
 
 def test_fields_are_found_by_other_names(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_fields_are_found_by_other_names(tmp_path: Path) -> None:
         {"prediction": "old", "a": "1", "b, or c": "2"},
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    first, second = (row for _, row in read_json_lines(path, columns))
+    first, second = (row for _, row in read_row_file(path, columns))
     assert (first["prediction"], first["out"], first["references"]) == ("x", "x", ["1"])
     # What was named is absent from this row; another field must not stand in for it.
     assert "prediction" not in second and second["references"] == ["1", "2"]
@@ -86,4 +86,4 @@ def test_a_mapping_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, wo
     path = tmp_path / "rows.jsonl"
     path.write_text('{"output": "x"}\n')
     with pytest.raises(BadInput, match=words):
-        read_json_lines(path, read_columns(text, FIELDS, ("references",)))
+        read_row_file(path, read_columns(text, FIELDS, ("references",)))

@@ -28,7 +28,7 @@ Columns = Mapping[str, Sequence[str]]
 AS_THEY_ARE: Columns = MappingProxyType({})
 
 
-def read_json_lines(path: Path, columns: Columns = AS_THEY_ARE) -> Rows:
+def read_row_file(path: Path, columns: Columns = AS_THEY_ARE) -> Rows:
     """The rows of a file, plain or compressed, with the numbers of their lines (of several, the
     last); blank lines are none. A field that `columns` names another way has our name, too.
 
