@@ -7,7 +7,10 @@ import typer
 
 from cluster.errors import BadInput, StageFailed
 from flows.commands.options import AsJson, Columns, Concurrency, Encoder, Home, Layer, ScoredRows
+from flows.views.judged import judged_lines, unscored
+from flows.views.law import show_fit
 from flows.views.output import Output, output
+from flows.views.scores import show_agreement
 
 
 def fit(
@@ -40,7 +43,6 @@ def fit(
     as_json: AsJson = False,
 ) -> None:
     """Fit a scaling law to runs from anywhere."""
-    from flows.views.law import show_fit
     from tasks.data.row_files import read_columns
     from tasks.scaling.law.fit_file import fit_file
     from tasks.scaling.law.runs import NAMES
@@ -138,8 +140,6 @@ def judge(
 
 def _show_judged(out: Output, result: dict[str, Any], file: Path, least: float | None) -> None:
     """Show what was found. Raises StageFailed where no row was scored, or the mean is too low."""
-    from flows.views.judged import judged_lines, unscored
-
     out.result(result)
     for line in judged_lines(result):
         out.say(line)
@@ -177,7 +177,6 @@ def agree(
     as_json: AsJson = False,
 ) -> None:
     """How scores agree with people: Pearson, Spearman and Kendall, with their intervals."""
-    from flows.views.scores import show_agreement
     from tasks.data.row_files import read_columns
     from tasks.evaluation.statistics.agreement import agree_file
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cluster.errors import BadInput, StageFailed
+from cluster.home import home
 from flows.commands.options import (
     AsJson,
     Home,
@@ -123,7 +124,6 @@ def carry_out(
 
 
 def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
-    from cluster.home import home
     from cluster.runs import records
     from cluster.services import check_ray, up
     from flows.plan.at_hand import at_hand, planned
@@ -154,7 +154,6 @@ def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
 
 def _untold(error: Exception) -> dict[str, Any]:
     """The record of this process's run, whose end the Prefect server was too dead to hear of."""
-    from cluster.home import home
     from cluster.runs import records
 
     gone = (
@@ -169,7 +168,6 @@ def _untold(error: Exception) -> dict[str, Any]:
 
 def _tell_of_stop(out: Output, goal: str, stop: BaseException, metric: str | None) -> None:
     """What there is to say of a run that was ended from outside."""
-    from cluster.home import home
     from cluster.runs import records
 
     for record in reversed(records(home())):
@@ -216,8 +214,6 @@ def _printed(result: dict[str, Any], metric: str | None) -> dict[str, Any]:
 
 def _show(out: Output, record: dict[str, Any]) -> None:
     """The stages in a table that fits 80 columns; below it what is too long for one."""
-    from cluster.home import home
-
     stages = record["stages"]
     rows = ((s["name"], s["state"], _took(s), shorten(s["why"], WHY)) for s in stages)
     out.table(("stage", "state", "time", "why"), rows)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cluster.errors import BadInput, StageFailed
+from cluster.files import write_atomically
+from cluster.home import home as root
 from flows.commands.options import (
     AsJson,
     Columns,
@@ -18,6 +20,7 @@ from flows.commands.options import (
     ScoredRows,
 )
 from flows.views.output import Output, estimate, output
+from flows.views.scores import show_exam, show_learned, show_scores
 
 if TYPE_CHECKING:
     from tasks.evaluation.exams.results import NamedCandidate
@@ -82,7 +85,6 @@ def score(
     headrace score ours.jsonl --metrics bleu,ter --fail-under bleu=30,ter=60
     headrace score a.jsonl b.csv --columns prediction=output,reference=gold
     """
-    from flows.views.scores import show_scores
     from tasks.evaluation.overlap.scores import LOWER_IS_BETTER, Manner, figure
     from tasks.evaluation.predictions import prediction_columns, score_files
     from tasks.evaluation.thresholds import check_names, missed, read_limits
@@ -121,7 +123,6 @@ def learn(
     as_json: AsJson = False,
 ) -> None:
     """Fit a metric to human choices; says its tau on held-out documents, beside chrF's."""
-    from flows.views.scores import show_learned
     from tasks.data.row_files import read_columns
     from tasks.evaluation.learned import FIELDS, learn_file
 
@@ -202,7 +203,6 @@ def _take_exams(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The results of every model and exam, and what failed where there are several."""
     from cluster.store import Store
-    from flows.views.scores import show_exam
     from tasks.evaluation.exams.results import shown, take_exam
 
     store, failed, found = Store(), list[str](), list[dict[str, Any]]()
@@ -247,8 +247,6 @@ def leaderboard(
     """Every model by every task it was measured on, with intervals, as one page of HTML."""
     from dataclasses import asdict
 
-    from cluster.files import write_atomically
-    from cluster.home import home as root
     from cluster.store import Store
     from tasks.report.leaderboard import entries, render
 

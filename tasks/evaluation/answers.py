@@ -11,6 +11,8 @@ from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.data.row_files import read_row_file, write_json_lines
+from tasks.inference.generation import load_model, start_ids
+from tasks.tokens.chat import render_prompt
 
 if TYPE_CHECKING:
     from model.generation import Network
@@ -39,8 +41,6 @@ def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draf
     signatures and 95 % `intervals`, `empty` answers, `shortened` prompts, `samples` for the report.
     """
     from tasks.evaluation.overlap.scores import figure, score
-    from tasks.inference.generation import load_model, start_ids
-    from tasks.tokens.chat import render_prompt
 
     asked = _asked(instruct, settings.rows)
     network, encoder = load_model(instruct.path)

@@ -21,6 +21,7 @@ from tasks.evaluation.exams.candidates import (
 from tasks.evaluation.exams.definition import Exam, Row, read_rows, read_shots
 from tasks.evaluation.exams.grading import Graded, grade
 from tasks.evaluation.exams.settings import ROWS, ExamSettings, sets_of
+from tasks.evaluation.judging.endpoint import MODEL_KEY, Endpoint
 from tasks.evaluation.overlap.scores import Column, intervals
 from tasks.evaluation.predictions import dirty_items
 from tasks.tuning.classify.metrics import wilson_interval
@@ -71,7 +72,6 @@ def _candidate(
         return StoredCandidate(Path(settings.answers), rows)
     if settings.url is None:
         return LocalCandidate(model.path if model else Path(str(settings.folder)))
-    from tasks.evaluation.judging.endpoint import MODEL_KEY, Endpoint
 
     endpoint = Endpoint(
         settings.url, settings.model, concurrency=settings.concurrency, key=MODEL_KEY

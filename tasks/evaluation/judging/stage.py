@@ -13,6 +13,8 @@ from cluster.errors import BadInput
 from cluster.stage import Outcome, stage
 from cluster.store import Draft
 from tasks.data.row_files import write_json_lines
+from tasks.evaluation.judging.local import LocalJudge
+from tasks.evaluation.judging.rows import read_rows
 from tasks.evaluation.judging.settings import JudgeSettings
 
 if TYPE_CHECKING:
@@ -67,7 +69,6 @@ def judge(
     Raises BadInput when too many rows are unscored: they are asked again, the others are kept.
     """
     from tasks.evaluation.judging.assessment import assess, words
-    from tasks.evaluation.judging.rows import read_rows
 
     rows = read_rows(answers.file("answers.jsonl"))[: settings.rows]
     asked = _judge(instruct, settings, draft.placement.judge_url)
@@ -100,8 +101,6 @@ def judge(
 
 def _judge(instruct: Artifact, settings: JudgeSettings, url: str | None) -> "Judge":
     if url is None and settings.model is None:
-        from tasks.evaluation.judging.local import LocalJudge
-
         return LocalJudge.load(instruct.path)
     from tasks.evaluation.judging.client import endpoint_judge
 

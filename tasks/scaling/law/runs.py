@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cluster.environment import prepare
 from cluster.errors import BadInput
 from cluster.settings import nearest
 from tasks.data.row_files import separator
@@ -73,8 +74,6 @@ def from_mlflow(experiment: str, form: str, theirs: Mapping[str, str]) -> Column
     Raises BadInput for an unknown experiment and one without any such run.
     """
     from mlflow.tracking import MlflowClient
-
-    from cluster.environment import prepare
 
     prepare()
     client = MlflowClient(os.environ["MLFLOW_TRACKING_URI"])
