@@ -42,9 +42,11 @@ def toy(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.fixture
-def every_8_seconds(toy: ModuleType) -> Iterator[str]:
-    """A schedule; were its deployment to stay, its runs would slow all tests that follow."""
-    yield "* * * * * */8"
+def every_20_seconds(toy: ModuleType) -> Iterator[str]:
+    """A schedule by which a run starts after the one before; were its deployment to stay, its runs
+    would slow all tests that follow.
+    """
+    yield "* * * * * */20"
     with client() as server, contextlib.suppress(ObjectNotFound):
         server.delete_deployment(server.read_deployment_by_name("toy-scheduled/toy").id)
 
@@ -72,7 +74,7 @@ def tamper(deployment: str, command: str) -> None:
 def test_what_a_scheduled_run_does_is_not_the_servers_to_say(
     toy: ModuleType,
     shared_home: Path,
-    every_8_seconds: str,
+    every_20_seconds: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -84,7 +86,7 @@ def test_what_a_scheduled_run_does_is_not_the_servers_to_say(
         toy.scheduled_flow,
         entrypoint=entrypoint,
         name="toy",
-        cron=every_8_seconds,
+        cron=every_20_seconds,
         parameters=marked,
     )
     assert soon["deployment"] == "toy-scheduled/toy"
