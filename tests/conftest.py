@@ -35,24 +35,47 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("headrace")
 
 
-# What looks at services: these are started once, for one process to run all of it.
-SERVED = (
-    *(f"tests/{room}/" for room in ("cluster", "end_to_end", "faults", "flows")),
-    "tests/evaluation/judging/test_secrets.py",
-    "tests/evaluation/test_exam_schedule.py",
-)
+# What looks at services, in two halves: each is run whole by one process, which starts its own.
+SERVED = {
+    "a run": ("tests/end_to_end/", "tests/faults/"),
+    "a service": (
+        "tests/cluster/",
+        "tests/flows/",
+        "tests/evaluation/judging/test_secrets.py",
+        "tests/evaluation/test_exam_schedule.py",
+    ),
+}
+# Then the tests that take longest. DeepSpeed changes PyTorch for the process that trains with it.
+THEN = ("tests/model/", "tests/training/")
+
+
+def _half(nodeid: str) -> str | None:
+    return next((half for half, rooms in SERVED.items() if nodeid.startswith(rooms)), None)
+
+
+def _turn(item: pytest.Item) -> int:
+    if half := _half(item.nodeid):
+        return list(SERVED).index(half)
+    rooms = [room for room in THEN if item.nodeid.startswith(room)]
+    return len(SERVED) + (THEN.index(rooms[0]) if rooms else len(THEN))
 
 
 class ByFile(LoadScopeScheduling):
-    """With `-n 2`: whole files, whose fixtures are made once, and first of all the rooms served."""
+    """With `-n`: whole files, whose fixtures are made once, in the order of the items."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "served" if nodeid.startswith(SERVED) else nodeid.partition("::")[0]
+        return _half(nodeid) or nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    config.option.loadscopereorder = False
     return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items.sort(key=_turn)
 
 
 def pytest_sessionfinish() -> None:

@@ -77,18 +77,10 @@ def test_a_task_whose_worker_is_killed_runs_again(toy: ModuleType, tmp_path: Pat
     assert toy.killed_worker_flow(tmp_path / "marker") == "survived"
 
 
-def test_stopping_leaves_no_folder_behind(toy: ModuleType) -> None:
-    sessions = ray_session._session_folder()
-    own = f"session_*_{os.getpid()}"
-    ray_session.start()
-    assert len(list(sessions.glob(own))) == 1
-    ray_session.stop()
-    assert list(sessions.glob(own)) == []
-
-
-def test_a_start_that_fails_is_tried_again_and_leaves_what_sigterm_does_as_it_was(
+def test_a_start_that_fails_is_tried_again_and_a_stop_leaves_no_folder(
     toy: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What SIGTERM does stays as it was, too."""
     import ray
 
     honest, tried = ray.init, []
@@ -101,6 +93,7 @@ def test_a_start_that_fails_is_tried_again_and_leaves_what_sigterm_does_as_it_wa
 
     def end(*_: object) -> None: ...
 
+    sessions, own = ray_session._session_folder(), f"session_*_{os.getpid()}"
     ray_session.stop()
     monkeypatch.setattr(ray, "init", init)
     before = signal.signal(signal.SIGTERM, end)
@@ -109,9 +102,11 @@ def test_a_start_that_fails_is_tried_again_and_leaves_what_sigterm_does_as_it_wa
         assert len(tried) == 3 and ray.is_initialized()
         assert signal.getsignal(signal.SIGTERM) is end
         assert services._speaks_grpc(ray.get_runtime_context().gcs_address)
+        assert len(list(sessions.glob(own))) == 1
     finally:
         signal.signal(signal.SIGTERM, before)
         ray_session.stop()
+    assert list(sessions.glob(own)) == []
 
 
 def test_killing_the_driver_takes_its_workers_down(shared_home: Path) -> None:
