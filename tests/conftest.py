@@ -35,18 +35,21 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("headrace")
 
 
-# What looks at services, in two halves: each is run whole by one process, which starts its own.
+# What needs services or Ray, in two halves: each is run whole by one process, which starts its own.
 SERVED = {
-    "a run": ("tests/end_to_end/", "tests/faults/"),
-    "a service": (
+    "runs": ("tests/end_to_end/", "tests/faults/"),
+    "services": (
         "tests/cluster/",
-        "tests/flows/",
+        "tests/data/test_blocks.py",
+        "tests/data/test_dedup_workers.py",
+        "tests/data/test_text_workers.py",
         "tests/evaluation/judging/test_secrets.py",
         "tests/evaluation/test_exam_schedule.py",
+        "tests/flows/",
+        "tests/tokens/test_shard_workers.py",
+        "tests/training/test_workers.py",
     ),
 }
-# Then the tests that take longest. DeepSpeed changes PyTorch for the process that trains with it.
-THEN = ("tests/model/", "tests/training/")
 
 
 def _half(nodeid: str) -> str | None:
@@ -54,10 +57,9 @@ def _half(nodeid: str) -> str | None:
 
 
 def _turn(item: pytest.Item) -> int:
-    if half := _half(item.nodeid):
-        return list(SERVED).index(half)
-    rooms = [room for room in THEN if item.nodeid.startswith(room)]
-    return len(SERVED) + (THEN.index(rooms[0]) if rooms else len(THEN))
+    """What takes longest comes first."""
+    half = _half(item.nodeid)
+    return list(SERVED).index(half) if half else 2 + ("tests/training/" not in item.nodeid)
 
 
 class ByFile(LoadScopeScheduling):

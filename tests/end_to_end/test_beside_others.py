@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.spoilt import spoil
+
 ROOT = Path(__file__).parents[2]
 RECIPE = """
 name: beside
@@ -19,14 +21,6 @@ filters: {preset: basic, custom: ["mine.py:keep"]}
 tokenizer: {vocab_size: 300}
 shards: {heldout_share: 0.5}
 """
-
-
-def spoil(folder: Path) -> Path:
-    """A folder in which whoever imports one of Headrace's names gets an error."""
-    for name in ("tasks/__init__.py", "cluster/__init__.py", "model.py", "flows.py"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text('raise RuntimeError("the user\'s own")\n')
-    return folder
 
 
 def from_wheel(folder: Path) -> Path:
@@ -52,12 +46,14 @@ def from_clone(_: Path) -> Path:
     return Path(sys.executable).with_name("headrace")
 
 
-@pytest.mark.parametrize("install", [from_wheel, pytest.param(from_clone, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("install", [from_wheel, from_clone])
 def test_others_of_these_names_break_nothing(
     shared_home: Path, tmp_path: Path, install: Callable[[Path], Path]
 ) -> None:
     """`headrace data` in a spoilt folder, with a filter of the user's that imports from Headrace.
-    (That a file which means its own package is told so: `tests/data/filtering/test_custom.py`.)
+    (By default: the smoke run; and, of a file that means its own package,
+    `tests/data/filtering/test_custom.py`.)
     """
     command, folder = install(tmp_path / "install"), spoil(tmp_path / "project")
     rows = [json.dumps({"text": f"{command} says that {i} is a number. " * 9}) for i in range(9)]
