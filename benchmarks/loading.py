@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from fairness import need
 
-from cluster.artifact import BLOCK_BYTES, MANIFEST, Manifest, record
+from cluster.manifest import BLOCK_BYTES, MANIFEST, Manifest, record
 from tasks.tokens.batches import assemble
 from tasks.tokens.loader import Loader
 

@@ -1,93 +1,33 @@
-"""An artifact: a folder of data files and an `artifact.json` that says what they are.
-
-The manifest proves itself and them: its second line is the SHA-256 of all lines after it, and it
-holds the size of every file and the SHA-256 of each of its blocks. Arrow, Parquet, JSON and
-safetensors all load a flipped bit without complaint.
+"""An artifact: a folder of data files and an `artifact.json` that says what they are. It may be the
+shared store's: then a node fetches of it what is asked for.
 """
 
-import hashlib
 import json
-import re
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from pydantic import Field
+from typing import IO, Any
 
 from cluster.errors import BadInput
-from cluster.settings import Record
-
-MANIFEST = "artifact.json"
-BLOCK_BYTES = 1 << 20
-SEALED = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n(.*)', re.DOTALL)
-
-
-class Ledger(Record):
-    """Rows in = rows out + rejects by reason."""
-
-    rows_in: int = Field(serialization_alias="in", validation_alias="in")
-    rows_out: int = Field(serialization_alias="out", validation_alias="out")
-    rejects: dict[str, int] = {}
-
-    def check(self) -> None:
-        """Raise AssertionError when a row is unaccounted for."""
-        rejected = sum(self.rejects.values())
-        assert self.rows_in == self.rows_out + rejected, f"ledger does not balance: {self}"
-
-
-class FileRecord(Record):
-    """Size in bytes and the SHA-256 of each 1 MiB block of one file."""
-
-    size: int
-    blocks: list[str]
-
-
-class Manifest(Record):
-    """What an artifact is, what it was made from, and how to tell that it is intact."""
-
-    stage: str
-    version: int
-    recipe: str
-    label: str = ""
-    fingerprint: str
-    settings: dict[str, Any]
-    inputs: dict[str, str | list[str]]
-    rows: int | None = None
-    tokens: int | None = None
-    ledger: Ledger | None = None
-    metrics: dict[str, float] = {}
-    facts: dict[str, Any] = {}
-    files: dict[str, FileRecord] = {}
-    libraries: dict[str, str] = {}
-    created: str = ""
-    seconds: float = 0.0
-    resources: dict[str, float] = {}
-    tracking_run: str | None = None
-
-    def sealed(self) -> str:
-        """The text of `artifact.json`; `tail -n +3 artifact.json | sha256sum` gives its hash."""
-        lines = self.model_dump_json(indent=1, by_alias=True).removeprefix("{\n")
-        return f'{{\n "sha256": "{_sha256(lines.encode())}",\n{lines}'
-
-    @classmethod
-    def unsealed(cls, text: bytes) -> "Manifest":
-        """The manifest in a sealed text. Raises ValueError unless it proves itself."""
-        parts = SEALED.fullmatch(text)
-        if parts is None:
-            raise ValueError("it does not begin with its own hash: damaged, or of an older version")
-        said, lines = parts[1].decode(), parts[2]
-        if (found := _sha256(lines)) != said:
-            raise ValueError(f"its content changed: SHA-256 {found[:12]}, it says {said[:12]}")
-        return cls.model_validate_json(b"{\n" + lines)
+from cluster.manifest import FETCHED, MANIFEST, FileRecord, Manifest, data_files, difference, record
+from cluster.node_cache import fetched, keep_manifest, store
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file and what the manifest says of it: all that a worker needs to prove it."""
+    """A data file and what the manifest says of it: all that a worker needs to prove it, and to
+    fetch it where it is not on the worker's node.
+    """
 
-    path: Path
+    folder: Path
+    name: str
     record: FileRecord
     artifact: str
+
+    @property
+    def path(self) -> Path:
+        """Where it lies, or would on the node that made the artifact."""
+        return self.folder / self.name
 
     @property
     def remedy(self) -> str:
@@ -97,25 +37,47 @@ class DataFile:
             f"{self.artifact.split('/')[0]}`"
         )
 
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the shared store has it, and this node what it fetched of that."""
+        return is_fetched(self.folder)
+
     def fault(self) -> str | None:
-        """Whether it is missing or of another size, in words."""
+        """Whether it is missing or of another size, in words; nothing where it can be fetched."""
         size = self.path.stat().st_size if self.path.is_file() else None
-        if size == self.record.size:
+        if size == self.record.size or self.elsewhere:
             return None
         found = "is missing" if size is None else f"has {size} bytes"
         return f"{found}, its manifest says {self.record.size} bytes"
 
+    def open(self) -> IO[bytes]:
+        """To read a few bytes, which nothing compares: where it is elsewhere it is not fetched."""
+        if self.elsewhere and not self.path.exists():
+            return store().open(f"{self.artifact}/{self.name}")
+        return self.path.open("rb")
+
     def sized(self) -> Path:
-        """Its path, the size checked. Raises BadInput when it is missing or of another size."""
+        """Its path on this node, the size checked; it is fetched if it is elsewhere. Raises
+        BadInput when it is missing or of another size.
+        """
+        if self.elsewhere:
+            return fetched(self.folder, self.name, self.record)
         if fault := self.fault():
             raise BadInput(f"{self.path} {fault}; {self.remedy}")
         return self.path
 
     def verified(self) -> Path:
-        """Its path, every byte compared with the manifest. Raises BadInput for any difference."""
-        if changed := difference(self.record, record(self.sized())):
-            raise BadInput(f"{self.path}: {changed}; {self.remedy}")
-        return self.path
+        """Its path on this node, every byte compared with the manifest. Raises BadInput for any
+        difference.
+        """
+        path = self.sized()
+        changed = difference(self.record, record(path))
+        if changed and self.elsewhere:
+            path.unlink()
+            path = self.sized()  # which compares what it fetches
+        elif changed:
+            raise BadInput(f"{path}: {changed}; {self.remedy}")
+        return path
 
 
 @dataclass(frozen=True)
@@ -142,7 +104,7 @@ class Artifact:
             raise BadInput(
                 f"{self.name} has no file '{name}'; it has {sorted(self.manifest.files)}"
             )
-        return DataFile(self.path / name, record, self.name)
+        return DataFile(self.path, name, record, self.name)
 
     def file(self, name: str) -> Path:
         """The path of one data file, every byte of it compared with the manifest.
@@ -152,7 +114,7 @@ class Artifact:
         return self.data(name).verified()
 
     def files(self, pattern: str) -> list[DataFile]:
-        """All data files that match a glob, sorted, sizes checked.
+        """All data files that match a glob, sorted, the sizes checked of those on this node.
 
         Raises BadInput when one is missing, of another size, or not in the manifest.
         """
@@ -165,12 +127,13 @@ class Artifact:
             )
         files = [self.data(name) for name in names]
         for file in files:
-            file.sized()
+            if fault := file.fault():
+                raise BadInput(f"{file.path} {fault}; {file.remedy}")
         return files
 
     def folder(self) -> Path:
-        """Its folder, every byte of every file compared with the manifest: for other libraries to
-        read from. Raises BadInput as `file` does.
+        """Its folder on this node, every byte of every file compared with the manifest: for other
+        libraries to read from. Raises BadInput as `file` does.
         """
         for name in self.manifest.files:
             self.file(name)
@@ -187,7 +150,11 @@ class Artifact:
 
     @classmethod
     def load(cls, path: Path) -> "Artifact":
-        """The artifact in a folder. Raises BadInput unless its manifest is there and intact."""
+        """The artifact in a folder, of which the shared store may have what is not there. Raises
+        BadInput unless its manifest is there and intact.
+        """
+        if is_fetched(path) and not (path / MANIFEST).exists():
+            keep_manifest(path)
         try:
             return cls(path, Manifest.unsealed((path / MANIFEST).read_bytes()))
         except FileNotFoundError:
@@ -199,12 +166,14 @@ class Artifact:
             ) from error
 
 
-def parents(manifest: Manifest) -> list[str]:
-    """The fingerprints of an artifact's direct inputs."""
-    flat: list[str] = []
-    for value in manifest.inputs.values():
-        flat.extend([value] if isinstance(value, str) else value)
-    return flat
+def brought(folder: Path) -> Path:
+    """A folder for other libraries to read: one of the shared store's, all of it on this node."""
+    return Artifact.load(folder).folder() if is_fetched(folder) else folder
+
+
+def is_fetched(folder: Path) -> bool:
+    """Whether an artifact is the shared store's: of its files only those asked for are here."""
+    return folder.parent.parent.name == FETCHED and "HEADRACE_STORE" in os.environ
 
 
 def faults(artifact: Artifact) -> list[str]:
@@ -213,6 +182,8 @@ def faults(artifact: Artifact) -> list[str]:
     for name in artifact.manifest.files:
         file = artifact.data(name)
         if not file.path.is_file():
+            if file.elsewhere:  # it is compared when it is fetched
+                continue
             found.append(f"{file.path}: missing")
         elif changed := difference(file.record, record(file.path)):
             found.append(f"{file.path}: {changed}")
@@ -226,35 +197,3 @@ def misplaced(artifact: Artifact) -> list[str]:
     if path.parent.name == about.stage and path.name.endswith(f"-{about.fingerprint[:8]}"):
         return []
     return [f"{path}: holds {about.stage} {about.fingerprint[:8]}, not what its name says"]
-
-
-def difference(want: FileRecord, got: FileRecord) -> str | None:
-    """How a file differs from its record, with the place of the first changed block."""
-    if got.size != want.size:
-        return f"{got.size} bytes, expected {want.size}"
-    if got.blocks == want.blocks:
-        return None
-    block = next(i for i, (a, b) in enumerate(zip(want.blocks, got.blocks, strict=True)) if a != b)
-    return (
-        f"bytes {block * BLOCK_BYTES} to {min((block + 1) * BLOCK_BYTES, want.size)} changed: "
-        f"SHA-256 {got.blocks[block][:12]}, expected {want.blocks[block][:12]}"
-    )
-
-
-def data_files(folder: Path) -> list[str]:
-    """All files below a folder except the manifest, as sorted relative names."""
-    names = (p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-    return sorted(n for n in names if n != MANIFEST)
-
-
-def record(path: Path) -> FileRecord:
-    """Size and hashes of a file as it is."""
-    blocks = []
-    with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            blocks.append(_sha256(block))
-        return FileRecord(size=file.tell(), blocks=blocks)
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -12,8 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.artifact import MANIFEST, Artifact, Manifest
+from cluster.artifact import Artifact, is_fetched
 from cluster.errors import BadInput
+from cluster.home import apart
+from cluster.manifest import FETCHED, MANIFEST, Manifest
 from cluster.object_store import ObjectStore
 
 log = logging.getLogger("headrace.store")
@@ -34,14 +36,13 @@ class Found(NamedTuple):
 
 
 class Catalogue:
-    """The artifacts below a folder, and of the shared store if there is one.
-
-    With `fetch`, what only the shared store has is copied here when it is found; without, its
-    manifest alone is read, and the artifact's files are not here.
+    """The artifacts of a home, and those of the shared store if there is one, of which nothing but
+    manifests is read: files are fetched when they are asked for. Of a run apart only the latter
+    count, as other nodes do not have the former.
     """
 
-    def __init__(self, artifacts: Path, shared: ObjectStore | None, fetch: bool):
-        self.artifacts, self.shared, self.fetch = artifacts, shared, fetch
+    def __init__(self, root: Path, shared: ObjectStore | None):
+        self.root, self.shared = root, shared
         self._here: dict[str, Shelf] = {}
         self._there: dict[str, Shelf] = {}
         self._loaded: dict[Path, Artifact] = {}
@@ -49,15 +50,16 @@ class Catalogue:
     def find(self, stage: str, fingerprint: str) -> Found:
         """The newest whole artifact with this fingerprint, whatever recipe made it."""
         whole, damage = [], ""
-        for name in self._local(stage).by_print.get(fingerprint[:8], ()):
+        here = {} if apart() else self._local(stage).by_print
+        for name in here.get(fingerprint[:8], ()):
             try:
                 artifact = self._load(stage, name)
             except BadInput as error:
                 damage = f"its {MANIFEST} is damaged"
                 warn_once(str(error))
                 continue
-            # Eight digits in a name may be those of another.
-            if artifact.fingerprint != fingerprint:
+            # Eight digits in a name may be those of another; and the store is asked for its own.
+            if artifact.fingerprint != fingerprint or is_fetched(artifact.path):
                 continue
             if fault := artifact.fault():
                 damage = fault
@@ -91,7 +93,9 @@ class Catalogue:
 
     def _load(self, stage: str, name: str) -> Artifact:
         """The artifact of a folder here, read when it is first asked for."""
-        path = self.artifacts / stage / name
+        path = self.root / "artifacts" / stage / name
+        if not path.exists():
+            path = self.root / FETCHED / stage / name
         if path not in self._loaded:
             self._loaded[path] = Artifact.load(path)
         return self._loaded[path]
@@ -101,21 +105,18 @@ class Catalogue:
         shelf = _listed(self._there, stage, shared.names)
         for name in shelf.by_print.get(fingerprint[:8], ()):
             try:
-                text, manifest = shared.manifest(stage, name)
-                if manifest.fingerprint != fingerprint:
-                    continue
-                if not self.fetch:
-                    return Found(Artifact(self.artifacts / stage / name, manifest))
-                return Found(shared.fetch(stage, name, text, self.artifacts))
+                manifest = shared.manifest(f"{stage}/{name}")
+                if manifest and manifest.fingerprint == fingerprint:
+                    return Found(Artifact(self.root / FETCHED / stage / name, manifest))
             except BadInput as error:
                 warn_once(f"{error}; it is built again")
                 damage = "its copy in HEADRACE_STORE is damaged"
         return Found(None, damage)
 
     def _local(self, stage: str) -> Shelf:
-        def names(stage: str) -> list[str]:
-            folder = self.artifacts / stage
-            return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        def names(stage: str) -> set[str]:
+            folders = (self.root / tree / stage for tree in ("artifacts", FETCHED))
+            return {path.name for f in folders if f.is_dir() for path in f.iterdir()}
 
         return _listed(self._here, stage, names)
 

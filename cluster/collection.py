@@ -9,9 +9,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from cluster.artifact import MANIFEST, Artifact, parents
+from cluster.artifact import Artifact
 from cluster.files import discard
 from cluster.locks import is_held
+from cluster.manifest import MANIFEST, parents
 from cluster.runs import RunRecord, survey
 from cluster.store import Store
 

@@ -75,7 +75,10 @@ def _ask_this_machine() -> Findings:
 
 
 def _ask_nodes() -> Findings:
-    nodes, mark = Nodes.of_cluster(), f".doctor-{uuid.uuid4().hex}"
+    from cluster import ray_session
+
+    ray_session.start(checked=False)
+    nodes, mark = Nodes.of_session(), f".doctor-{uuid.uuid4().hex}"
     asked = _questions(mark)
     (home() / mark).write_text("the home of the driver")
     try:

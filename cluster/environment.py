@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 
 from cluster.errors import BadInput
-from cluster.home import cache_folder, home, subfolder
+from cluster.home import apart, cache_folder, home, subfolder
 from cluster.keys import key_file
 
 ROOT = str(Path(__file__).parents[1])
@@ -139,6 +139,8 @@ def worker_variables() -> dict[str, str]:
         for name, value in os.environ.items()
         if name.startswith(prefixes) or name in PASSED_NAMES
     }
+    if apart():
+        passed.pop("HEADRACE_HOME", None)  # that of the node, or of this path there
     # Workers of another cluster may have GPUs where the driver has none.
     if not os.environ.get("RAY_ADDRESS") and "DS_ACCELERATOR" in os.environ:
         passed["DS_ACCELERATOR"] = os.environ["DS_ACCELERATOR"]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from cluster.environment import log_from_info
+from cluster.node_cache import release
 from cluster.resources import Usage, elsewhere, measured
 
 Item = TypeVar("Item")
@@ -88,6 +89,9 @@ def _result(reference: Any) -> Any:
 
 def _call(work: Callable[[Item], Result], item: Item) -> tuple[Result, Usage]:
     log_from_info()
-    with measured() as usage:
-        result = work(item)
+    try:
+        with measured() as usage:
+            result = work(item)
+    finally:
+        release()
     return result, usage

@@ -1,8 +1,15 @@
-"""The folder that holds all state of Headrace on this machine: `$HEADRACE_HOME`, mode 0700."""
+"""The folder that holds all state of Headrace on this machine: `$HEADRACE_HOME`, mode 0700.
 
+Where the nodes of a cluster have homes of their own, a run is *apart*: what its processes leave for
+each other goes through the shared store, and a path below the home means the same place in the home
+of whichever node it is passed to.
+"""
+
+import copyreg
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 from cluster.errors import BadInput
 
@@ -17,11 +24,18 @@ OF_A_HOME = {
     "services.json",
 }
 OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+APART = "HEADRACE_APART"
+"""Set, once the nodes were asked, in all processes of a run whose nodes have their own homes: the
+home of the command.
+"""
 
 
 def home() -> Path:
-    """`$HEADRACE_HOME` or `~/.headrace`, private to the user: made so, or refused with BadInput."""
-    path = Path(os.environ.get("HEADRACE_HOME") or Path.home() / ".headrace").expanduser().resolve()
+    """`$HEADRACE_HOME` or `~/.headrace`, private to the user: made so, or refused with BadInput. On
+    a node apart that names none it has the path of the command's.
+    """
+    named = os.environ.get("HEADRACE_HOME") or os.environ.get(APART)
+    path = Path(named or Path.home() / ".headrace").expanduser().resolve()
     if path.exists() and not path.is_dir():
         raise BadInput(f"the home {path} is a file; name a folder, with --home or HEADRACE_HOME")
     try:
@@ -65,6 +79,25 @@ def subfolder(name: str) -> Path:
     path = home() / name
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
+
+
+def apart() -> bool:
+    """Whether the nodes of this run have homes of their own."""
+    return APART in os.environ
+
+
+def below_home(name: str) -> Path:
+    """A place in the home of this node."""
+    return home() / name
+
+
+def _reduced(path: Path) -> Any:
+    if apart() and path.is_relative_to(home()):
+        return below_home, (path.relative_to(home()).as_posix(),)
+    return path.__reduce__()
+
+
+copyreg.pickle(type(Path()), _reduced)
 
 
 def cache_folder(name: str) -> Path:

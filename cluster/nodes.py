@@ -20,11 +20,8 @@ class Nodes:
     gpus: Mapping[str, int]
 
     @classmethod
-    def of_cluster(cls) -> "Nodes":
-        """Join the cluster. Raises BadInput where that cannot be done."""
-        from cluster import ray_session
-
-        ray_session.start()
+    def of_session(cls) -> "Nodes":
+        """Those of the cluster that this process has joined."""
         import ray
 
         alive: list[dict[str, Any]] = [node for node in ray.nodes() if node["Alive"]]
@@ -42,7 +39,7 @@ class Nodes:
 
     def reports(self, asked: Questions) -> tuple[dict[str, NodeReport], dict[str, str]]:
         """What each node tells of itself, and why those that cannot do not."""
-        told = self._ask(
+        told = self.ask(
             node_report.report,
             {name: (asked, self.addresses[name], gpus) for name, gpus in self.gpus.items()},
         )
@@ -54,7 +51,7 @@ class Nodes:
         found: dict[str, float] = {}
         for name in names:
             before = time.time()
-            there = self._ask(node_report.clock, {name: ()})[name]
+            there = self.ask(node_report.clock, {name: ()})[name]
             after = time.time()
             if isinstance(there, float):
                 found[name] = there - min(max(there, before), after)
@@ -72,11 +69,11 @@ class Nodes:
     def _sum(self, names: list[str], first: NodeReport, backend: str) -> str:
         meeting = f"{first.address}:{first.port}"
         asked = {name: (rank, len(names), meeting, backend) for rank, name in enumerate(names)}
-        told = self._ask(node_report.sum_of_ones, asked, gpus=1 if backend == "nccl" else 0)
+        told = self.ask(node_report.sum_of_ones, asked, gpus=1 if backend == "nccl" else 0)
         wrong = [f"{name}: {sum_}" for name, sum_ in told.items() if sum_ != len(names)]
         return "; ".join(wrong)
 
-    def _ask(
+    def ask(
         self, function: Callable[..., Any], asked: Mapping[str, tuple[Any, ...]], gpus: int = 0
     ) -> dict[str, Any]:
         """What a function returns on each node for its arguments; a sentence where it does not."""

@@ -1,112 +1,129 @@
-"""Artifacts in object storage: `HEADRACE_STORE=s3://bucket/prefix` shares them between machines.
+"""Object storage that machines share: `HEADRACE_STORE=s3://bucket/prefix`, or another fsspec URL.
 
-The local store stays the place where stages read and write; this copies finished artifacts out and
-fetches missing ones. Objects cannot be renamed, so an artifact exists there when its
-`artifact.json` does: it is written last, and only if no other writer was first.
+    <stage>/<recipe>-<fingerprint[:8]>/     finished artifacts, as in the local `artifacts/`
+    work/<stage>-<fingerprint[:8]>/...      what a stage's processes on several nodes share
+
+Objects cannot be renamed, so a folder exists there when its manifest does: it is written last, and
+that of an artifact only if no other writer was first.
 """
 
+import contextlib
 import logging
 import os
-import shutil
+from collections.abc import Iterable
 from pathlib import Path
+from typing import IO
 
-from cluster.artifact import MANIFEST, Artifact, Manifest, faults
 from cluster.errors import BadInput, no_file_system
-from cluster.files import put_in_place
+from cluster.manifest import MANIFEST, Manifest
+
+PARCEL = "parcel.json"
+"""The manifest of a folder that a stage's processes share."""
 
 log = logging.getLogger("headrace.store")
 
 
 class ObjectStore:
-    """A folder of an fsspec file system, laid out like the local `artifacts/`."""
+    """A folder of an fsspec file system. Names are relative to it, `stage/folder/file`."""
 
     def __init__(self, url: str):
         import fsspec
 
         try:
-            self.files, self.root = fsspec.core.url_to_fs(url)
+            # Listings are not remembered: other nodes write there too.
+            self.files, self.root = fsspec.core.url_to_fs(url, use_listings_cache=False)
         except (ImportError, ValueError) as error:
             raise no_file_system(f"HEADRACE_STORE={url}", url, error) from error
-        self._damaged: set[str] = set()
 
-    def names(self, stage: str) -> list[str]:
-        """The folders of a stage."""
+    def at(self, name: str) -> str:
+        """Where something lies, in words of the file system."""
+        return f"{self.root}/{name}"
+
+    def names(self, folder: str) -> list[str]:
+        """What lies in a folder."""
         try:
-            found = self.files.ls(f"{self.root}/{stage}", detail=False, refresh=True)
+            found = self.files.ls(self.at(folder), detail=False, refresh=True)
         except FileNotFoundError:
             return []
         return [str(path).rstrip("/").rpartition("/")[2] for path in found]
 
-    def manifest(self, stage: str, name: str) -> tuple[bytes, Manifest]:
-        """The manifest in a folder, and its text. Raises BadInput where it is damaged or absent."""
-        path = f"{self.root}/{stage}/{name}/{MANIFEST}"
+    def read(self, name: str) -> bytes | None:
+        """What a small file holds; None when it is not there."""
         try:
-            text: bytes = self.files.cat_file(path)
-            return text, Manifest.unsealed(text)
-        except (FileNotFoundError, ValueError) as error:
-            self._damaged.add(f"{stage}/{name}")
-            raise BadInput(f"damaged in object storage: {path}: {error}") from error
+            return bytes(self.files.cat_file(self.at(name)))
+        except FileNotFoundError:
+            return None
 
-    def push(self, artifact: Artifact) -> None:
-        """Copy a finished artifact out, its manifest last.
+    def write(self, name: str, content: bytes) -> None:
+        """Make or replace a small file."""
+        self.files.makedirs(self.at(name).rpartition("/")[0], exist_ok=True)
+        self.files.pipe_file(self.at(name), content)
 
-        One that is there stays, unless it was found damaged: it is taken out of use and replaced.
+    def put(self, name: str, path: Path) -> None:
+        """Copy a file out."""
+        self.files.makedirs(self.at(name).rpartition("/")[0], exist_ok=True)
+        self.files.put_file(str(path), self.at(name))
+
+    def get(self, name: str, path: Path) -> None:
+        """Copy a file here. Raises FileNotFoundError when it is not there."""
+        self.files.get_file(self.at(name), str(path))
+
+    def open(self, name: str) -> IO[bytes]:
+        """A file, of which only what is read is transferred."""
+        found: IO[bytes] = self.files.open(self.at(name), "rb", cache_type="readahead")
+        return found
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder with all that is in it, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self.files.rm(self.at(name), recursive=True)
+
+    def manifest(self, name: str) -> Manifest | None:
+        """The manifest of an artifact; None when it is not there. Raises BadInput for a damaged
+        one.
         """
-        target = f"{self.root}/{artifact.name}"
-        if self.files.exists(f"{target}/{MANIFEST}"):
-            if self._intact(artifact.name):
-                return
-            self.files.rm_file(f"{target}/{MANIFEST}")
-        self.files.makedirs(target, exist_ok=True)
-        for name in artifact.manifest.files:
-            self.files.makedirs(f"{target}/{name}".rpartition("/")[0], exist_ok=True)
-            self.files.put_file(str(artifact.path / name), f"{target}/{name}")
-        manifest = (artifact.path / MANIFEST).read_bytes()
+        text = self.read(f"{name}/{MANIFEST}")
         try:
-            self.files.pipe_file(f"{target}/{MANIFEST}", manifest, mode="create")
+            return None if text is None else Manifest.unsealed(text)
+        except ValueError as error:
+            raise BadInput(
+                f"damaged in object storage: {self.at(name)}/{MANIFEST}: {error}"
+            ) from error
+
+    def push(self, name: str, folder: Path, replace: bool = False) -> None:
+        """Copy a finished artifact out of its folder, its manifest last.
+
+        One that is there stays, unless it is to be replaced or its manifest is damaged: it is taken
+        out of use first.
+        """
+        if self.files.exists(self.at(f"{name}/{MANIFEST}")):
+            if not replace and self._intact(name):
+                return
+            self.files.rm_file(self.at(f"{name}/{MANIFEST}"))
+        manifest = (folder / MANIFEST).read_bytes()
+        self.put_all(name, folder, Manifest.unsealed(manifest).files)
+        self.files.makedirs(self.at(name), exist_ok=True)
+        try:
+            self.files.pipe_file(self.at(f"{name}/{MANIFEST}"), manifest, mode="create")
         except FileExistsError:
-            log.info("%s was stored by another run at the same time", artifact.name)
-        self._damaged.discard(artifact.name)
+            log.info("%s was stored by another run at the same time", name)
+
+    def put_all(self, name: str, folder: Path, files: Iterable[str]) -> None:
+        """Copy some files of a folder out."""
+        for file in files:
+            self.put(f"{name}/{file}", folder / file)
+
+    def withdraw(self, folder: str) -> None:
+        """Take a damaged artifact, or shared folder, out of use, so that it is made again."""
+        for manifest in (MANIFEST, PARCEL):
+            self.remove(f"{folder}/{manifest}")
 
     def _intact(self, name: str) -> bool:
-        """Whether nothing that was read of a copy was damaged; its manifest is read now."""
         try:
-            self.manifest(*name.split("/"))
+            return self.manifest(name) is not None
         except BadInput as error:
             log.warning("%s; it is replaced", error)
-        return name not in self._damaged
-
-    def fetch(self, stage: str, name: str, text: bytes, artifacts: Path) -> Artifact:
-        """Copy an artifact, whose manifest's text is given, into the local store.
-
-        Raises BadInput when what arrives does not match its manifest.
-        """
-        final, source = artifacts / stage / name, f"{self.root}/{stage}/{name}"
-        temporary = final.with_name(f".{os.getpid()}-{name}")
-        shutil.rmtree(temporary, ignore_errors=True)
-        arrived = Artifact(temporary, Manifest.unsealed(text))
-        try:
-            self._copy(source, arrived)
-            (temporary / MANIFEST).write_bytes(text)
-            if bad := faults(arrived):
-                self._damaged.add(f"{stage}/{name}")
-                there = "; ".join(bad).replace(str(temporary), source)
-                raise BadInput(f"damaged in object storage: {there}")
-            put_in_place(temporary, final)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        log.info("fetched %s", source)
-        return Artifact(final, arrived.manifest)
-
-    def _copy(self, source: str, arrived: Artifact) -> None:
-        """Copy what is there; a file that is not is a fault of what arrived."""
-        arrived.path.mkdir(parents=True)
-        for name in arrived.manifest.files:
-            (arrived.path / name).parent.mkdir(parents=True, exist_ok=True)
-            try:
-                self.files.get_file(f"{source}/{name}", str(arrived.path / name))
-            except FileNotFoundError:
-                log.warning("%s/%s is missing", source, name)
+            return False
 
 
 def from_environment() -> ObjectStore | None:

@@ -24,12 +24,16 @@ from ray.job_config import JobConfig
 from cluster.environment import (
     ROOT,
     default,
+    forget,
     is_secret,
     log_from_info,
     prepare,
+    put,
     worker_variables,
 )
 from cluster.errors import BadInput, StageFailed
+from cluster.home import APART, apart, home
+from cluster.homes import check_store, check_there_is_a_store, without_home
 from cluster.machine import cpus
 from cluster.processes import end_all_with, tail, temporary_folder
 from cluster.services import check_ray
@@ -82,8 +86,9 @@ class LazyRayTaskRunner(RayTaskRunner):
         return RayTaskRunner._run_prefect_task(*upstream, **options)
 
 
-def start() -> None:
-    """Start or join Ray unless this process has it already.
+def start(checked: bool = True) -> None:
+    """Start or join Ray unless this process has it already. A cluster that is joined is `checked`:
+    its nodes must share a home, or a store.
 
     Raises BadInput when the cluster that `RAY_ADDRESS` names cannot be joined, and StageFailed when
     a local session does not start.
@@ -95,8 +100,14 @@ def start() -> None:
         if ray.is_initialized():
             return
         ours = signal.getsignal(signal.SIGTERM)
+        forget(APART)
         if address := os.environ.get("RAY_ADDRESS"):
+            check_ray()
+            if os.environ.get("HEADRACE_OWN_HOMES"):
+                put(APART, str(home()))
             _join(address)
+            if checked:
+                _find_what_nodes_share(address)
             _keep(ours)
             return
         # Local workers inherit this process's variables. The server was asked for its version by
@@ -145,7 +156,6 @@ def restart() -> None:
 def _join(address: str) -> None:
     import ray
 
-    check_ray()
     try:
         # Ray's client, `ray://`, keeps the driver's folder off the workers' path.
         config: Any = None if "://" in address else OursFirst()
@@ -155,6 +165,25 @@ def _join(address: str) -> None:
             f"RAY_ADDRESS is {address}, and that Ray cluster cannot be joined: {error}\n"
             "Start it (`ray start --head`), or `unset RAY_ADDRESS` to use this machine alone"
         ) from error
+
+
+def _find_what_nodes_share(address: str) -> None:
+    """See whether the nodes have homes of their own. Then the workers are told so, by joining
+    again, and the store has to be between them.
+    """
+    import ray
+
+    try:
+        if not apart() and (blind := without_home()):
+            check_there_is_a_store(blind)
+            put(APART, str(home()))
+            ray.shutdown()
+            _join(address)
+        if apart():
+            check_store()
+    except BaseException:
+        ray.shutdown()
+        raise
 
 
 def runtime_env() -> dict[str, Any]:

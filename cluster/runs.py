@@ -16,9 +16,9 @@ from typing import Any, Literal
 import psutil
 from pydantic import ValidationError
 
-from cluster.artifact import Ledger
 from cluster.files import write_atomically
 from cluster.locks import whoami
+from cluster.manifest import Ledger
 from cluster.processes import start_time
 from cluster.settings import Record
 

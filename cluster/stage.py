@@ -10,13 +10,14 @@ against a store without Prefect or Ray.
 """
 
 import inspect
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from cluster.artifact import Artifact, Ledger
+from cluster import handover
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from cluster.manifest import Ledger
 from cluster.placement import Placement
 from cluster.settings import NONE, Contents, contents, plain
 from cluster.store import Draft, Spec, Store
@@ -134,7 +135,7 @@ def build(
     with store.writer(spec):
         found = None if force else store.find(spec.stage, spec.fingerprint)
         if found is None:
-            with store.draft(spec, placement, tracker, on_progress) as draft:
+            with store.draft(spec, placement, tracker, on_progress, force) as draft:
                 function(**arguments, draft=draft)
                 _check_unchanged(draft, literals)
                 check(function, draft, literals)
@@ -155,7 +156,7 @@ def _check_unchanged(draft: Draft, literals: dict[str, Any]) -> None:
         if planned != now:
             changed += [f"{key}.{name}" for name in planned if planned[name] != now[name]]
     if changed:
-        shutil.rmtree(draft.scratch, ignore_errors=True)
+        handover.forget(draft.scratch)
         raise BadInput(
             f"what {', '.join(changed)} of stage '{draft.spec.stage}' names changed while it was "
             "used; run again when nothing writes to it"

@@ -4,6 +4,7 @@
     artifacts/<stage>/.<recipe>-<fingerprint[:8]>/   the same, still being written
     work/<stage>-<fingerprint[:8]>/                  scratch: survives a kill (checkpoints)
     locks/<fingerprint>                              one writer at a time
+    fetched/                                         what was asked for of the shared store's
 
 A folder appears under its final name complete or not at all: files are written and synced under the
 dotted name, then the manifest, then the folder is renamed and its parent synced. One that is
@@ -23,9 +24,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cluster.artifact import (
+from cluster import handover
+from cluster.artifact import Artifact, is_fetched
+from cluster.catalogue import Catalogue, warn_once
+from cluster.errors import BadInput
+from cluster.files import leftovers, put_in_place, sync, write_atomically
+from cluster.home import apart, home
+from cluster.locks import lock
+from cluster.manifest import (
+    FETCHED,
     MANIFEST,
-    Artifact,
     FileRecord,
     Ledger,
     Manifest,
@@ -33,16 +41,13 @@ from cluster.artifact import (
     parents,
     record,
 )
-from cluster.catalogue import Catalogue, warn_once
-from cluster.errors import BadInput
-from cluster.files import leftovers, put_in_place, sync, write_atomically
-from cluster.home import home
-from cluster.locks import lock
+from cluster.node_cache import keep_manifest
 from cluster.object_store import ObjectStore, from_environment
 from cluster.placement import Placement
 from cluster.resources import Usage, measured
 from cluster.tracking import NullTracker, Tracker
 
+SHOWN_BYTES = 64 << 20
 LIBRARIES = ("torch", "deepspeed", "tokenizers", "pyarrow", "numpy")
 
 
@@ -130,8 +135,37 @@ class Store:
         self.root = root or home()
 
     def folder(self, spec: Spec) -> Path:
-        """The final folder of a spec's artifact."""
-        return self.root / "artifacts" / spec.stage / spec.folder
+        """The final folder of a spec's artifact. Of a run apart the store has it, and this node no
+        more than a cached copy.
+        """
+        return self.root / (FETCHED if apart() else "artifacts") / spec.stage / spec.folder
+
+    def open(self, name: str, shown: bool = False) -> Artifact:
+        """The artifact of a name, `stage/folder`, as another process of a run passes it on. To be
+        shown to people, all files of one that is not large are fetched. Raises BadInput when there
+        is none.
+        """
+        # The path of one that lies elsewhere stays as it is.
+        own, cached = self.root / "artifacts" / name, self.root / FETCHED / name
+        if not apart() and (own / MANIFEST).exists():
+            return Artifact.load(own)
+        keep_manifest(cached)
+        artifact = Artifact.load(cached)
+        files = artifact.manifest.files
+        if shown and sum(about.size for about in files.values()) <= SHOWN_BYTES:
+            for file in files:
+                artifact.data(file).sized()
+        return artifact
+
+    def offer(self, artifact: Artifact) -> str:
+        """The name by which other processes of a run `open` an artifact. Where their nodes have
+        homes of their own it is put into the shared store, unless that has it.
+        """
+        if apart() and self.shared:
+            if not is_fetched(artifact.path):
+                self.shared.push(artifact.name, artifact.path)
+            return artifact.name
+        return artifact.name if artifact.path.is_relative_to(self.root) else str(artifact.path)
 
     def scratch(self, spec: Spec) -> Path:
         """The folder of a spec's unfinished work."""
@@ -147,7 +181,8 @@ class Store:
     def survey(self) -> tuple[list[Artifact], dict[Path, str]]:
         """Every artifact, oldest first, and why each of the other folders cannot be read."""
         found, damaged = [], {}
-        for folder in sorted((self.root / "artifacts").glob("*/[!.]*")):
+        folders = {"/".join(path.parts[-2:]): path for path in self._folders()}
+        for folder in sorted(folders.values()):
             try:
                 found.append(Artifact.load(folder))
             except BadInput as error:
@@ -155,17 +190,23 @@ class Store:
                     damaged[folder] = str(error)
         return sorted(found, key=lambda a: a.manifest.created), damaged
 
+    def _folders(self) -> Iterator[Path]:
+        """Those with artifacts; where there are two of a name, the one that is whole comes last."""
+        for path in (self.root / FETCHED).glob("*/[!.]*"):
+            if (path / MANIFEST).exists():
+                yield path
+        yield from (self.root / "artifacts").glob("*/[!.]*")
+
     def find(self, stage: str, fingerprint: str) -> Artifact | None:
         """The artifact with this fingerprint, whatever recipe made it; None when there is none, or
-        a file of it is missing or of another size.
-
-        One that only the shared object store has is fetched.
+        a file of it is missing or of another size. One that only the shared store has is not
+        fetched before its files are asked for.
         """
         return self.catalogue().find(stage, fingerprint).artifact
 
-    def catalogue(self, fetch: bool = True) -> Catalogue:
-        """What is there now, to ask many times; without `fetch` nothing but manifests is read."""
-        return Catalogue(self.root / "artifacts", self.shared, fetch)
+    def catalogue(self) -> Catalogue:
+        """What is there now, to ask many times."""
+        return Catalogue(self.root, self.shared)
 
     @cached_property
     def shared(self) -> ObjectStore | None:
@@ -176,7 +217,7 @@ class Store:
         """The artifact a user names: its folder, `stage/folder`, `stage` (its newest) or the
         beginning of its fingerprint. Raises BadInput when not exactly one answers to the name.
         """
-        for folder in (Path(name), self.root / "artifacts" / name):
+        for folder in (Path(name), self.root / "artifacts" / name, self.root / FETCHED / name):
             if (folder / MANIFEST).exists():
                 return Artifact.load(folder)
         everything = self.artifacts()
@@ -195,8 +236,10 @@ class Store:
         placement: Placement | None = None,
         tracker: Tracker | None = None,
         on_progress: Callable[[dict[str, Any]], None] | None = None,
+        forced: bool = False,
     ) -> Iterator[Draft]:
-        """A draft that becomes the artifact when the block ends without an error.
+        """A draft that becomes the artifact when the block ends without an error; `forced` replaces
+        the shared store's.
 
         The caller holds `self.writer(spec)`. A draft left by a killed process is cleared.
         """
@@ -217,13 +260,15 @@ class Store:
         started = time.monotonic()
         with measured() as usage:
             yield draft
-        self._commit(draft, final, time.monotonic() - started, usage)
+        self._commit(draft, final, time.monotonic() - started, usage, forced)
 
     def writer(self, spec: Spec) -> contextlib.AbstractContextManager[None]:
         """The lock that lets one process at a time build an artifact."""
         return lock(self.root / "locks" / spec.fingerprint)
 
-    def _commit(self, draft: Draft, final: Path, seconds: float, usage: Usage) -> None:
+    def _commit(
+        self, draft: Draft, final: Path, seconds: float, usage: Usage, forced: bool
+    ) -> None:
         if draft.ledger:
             draft.ledger.check()
         manifest = Manifest(
@@ -248,9 +293,10 @@ class Store:
         write_atomically(draft.path / MANIFEST, manifest.sealed())
         put_in_place(draft.path, final)
         if self.shared:
-            self.shared.push(Artifact.load(final))
+            name = f"{draft.spec.stage}/{final.name}"
+            self.shared.push(name, final, replace=forced and apart())
         # Last: until the artifact lies there, a killed attempt goes on from its scratch.
-        shutil.rmtree(draft.scratch, ignore_errors=True)
+        handover.forget(draft.scratch)
 
     def lineage(self, artifact: Artifact) -> list[Artifact]:
         """The artifact and all it was made from that is still in the store, nearest first."""

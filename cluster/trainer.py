@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster.environment import default
+from cluster.handover import obtain, publish, storage, withdraw
+from cluster.node_cache import release
 from cluster.resources import Usage, elsewhere, measured
 
 RESTARTS = 2
@@ -36,7 +38,7 @@ def run_on_workers(
 
     With `least` there may be fewer, down to these: as many as the cluster has room for when they
     start, and when one was lost (Ray Train's elastic training). `gpus` and `cpus` are per worker;
-    `folder` must be visible to all of them. Errors of the types in `lasting`, which every worker
+    `folder` is in the scratch of a stage. Errors of the types in `lasting`, which every worker
     must meet alike, are raised here as they are: another attempt would meet them again. Other
     errors are raised after `RESTARTS` more attempts.
     """
@@ -49,8 +51,12 @@ def run_on_workers(
     ours: Any = train  # to a type checker its classes are those of two versions
 
     folder.mkdir(parents=True, exist_ok=True)
-    failure = folder / "failure.json"
-    failure.unlink(missing_ok=True)
+    failure, accounts = (
+        folder / "failure.json",
+        [folder / USAGE.format(rank) for rank in range(workers)],
+    )
+    for left in (failure, *accounts):
+        withdraw(left)
     trainer = TorchTrainer(
         partial(_attempt, function, failure, lasting),
         torch_config=ProcessGroup(backend="nccl" if gpus else "gloo"),
@@ -61,16 +67,14 @@ def run_on_workers(
         ),
         run_config=ours.RunConfig(
             name="run",
-            storage_path=str(folder),
+            **storage(folder),
             failure_config=ours.FailureConfig(max_failures=RESTARTS),
         ),
     )
-    for account in folder.glob(USAGE.format("*")):
-        account.unlink()
     trainer.fit()
-    for account in folder.glob(USAGE.format("*")):
+    for account in obtain(*accounts):
         elsewhere(Usage(*json.loads(account.read_text())))
-    if failure.exists():
+    if obtain(failure):
         name, message = json.loads(failure.read_text())
         raise next(kind for kind in lasting if kind.__name__ == name)(message)
 
@@ -82,12 +86,17 @@ def _attempt(
     import ray.train
 
     rank = ray.train.get_context().get_world_rank()
+    failure.parent.mkdir(parents=True, exist_ok=True)  # on another node than the caller's
     try:
         with measured() as usage:
             function()
         account = failure.with_name(USAGE.format(rank))
         account.write_text(json.dumps([usage.cpu_seconds, usage.peak_bytes]))
+        publish(account)
     except lasting as error:
         if rank == 0:
             kind = next(kind for kind in lasting if isinstance(error, kind))
             failure.write_text(json.dumps([kind.__name__, str(error)]))
+            publish(failure)
+    finally:
+        release()

@@ -2,8 +2,8 @@
 
 The driver asks the store first. A hit is a driver task that ends in a `Cached` state; a miss is
 submitted to Ray, which starts with the first of them, as soon as what it needs is there; what waits
-for a stage that failed ends in a `Skipped` state. What stages hand to each other is the path of an
-artifact; bytes stay where they are.
+for a stage that failed ends in a `Skipped` state. What stages hand to each other is the name of an
+artifact, by which a node finds it in its home or in the shared store; bytes stay where they are.
 """
 
 import logging
@@ -26,6 +26,7 @@ from cluster import ray_session
 from cluster.artifact import Artifact
 from cluster.errors import BadInput, StageFailed, explain
 from cluster.mlflow_tracking import settle, stage_tracker
+from cluster.node_cache import release
 from cluster.placement import Placement
 from cluster.prefect_progress import ProgressArtifact
 from cluster.prefect_server import NO_ANSWER, mark_crashed
@@ -62,14 +63,15 @@ class Call:
 
 @task(cache_policy=NO_CACHE, persist_result=False)
 def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> str:
-    """Build one stage in this process; the path of its artifact."""
+    """Build one stage in this process; the name of its artifact."""
     tracker = stage_tracker(call.function, call.name, call.tracking_parent, call.spec.fingerprint)
-    arguments: dict[str, Any] = {name: _load(value) for name, value in inputs.items()}
+    store = Store(call.root)
+    arguments: dict[str, Any] = {name: _open(store, value) for name, value in inputs.items()}
     progress = ProgressArtifact(call.spec.recipe, call.name)
     try:
         artifact = build(
             call.function,
-            Store(call.root),
+            store,
             spec=call.spec,
             placement=call.placement,
             tracker=tracker,
@@ -82,19 +84,21 @@ def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> str:
         # A stage is cancelled by an interrupt, which is no `Exception`.
         tracker.close("FAILED")
         raise
+    finally:
+        release()
     progress.finish()
     if "model.safetensors" in artifact.manifest.files:
         tracker.model(artifact.path)
     tracker.close()
     if not info(call.function).trains:
         settle(tracker)
-    return str(artifact.path)
+    return artifact.name
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def cached_stage(name: str, path: str, inputs: dict[str, Any]) -> State[str]:
+def cached_stage(name: str, artifact: str, inputs: dict[str, Any]) -> State[str]:
     """A stage whose artifact is already in the store."""
-    return Completed(name="Cached", message=f"{name}: {path}", data=path)
+    return Completed(name="Cached", message=f"{name}: {artifact}", data=artifact)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
@@ -142,7 +146,7 @@ class Run:
                     self.handles[node.name] = self.start(node)
             waiting = [node for node in waiting if node.name not in self.handles]
             for node in self.ended():
-                found = _record(node, self.handles[node.name], self.causes(node))
+                found = _record(node, self.handles[node.name], self.causes(node), self.dag.store)
                 self.records[node.name] = found
                 on_stage(found)
 
@@ -154,13 +158,25 @@ class Run:
         upstream = {} if causes else node.upstream
         inputs = {key: _handles(value, self.handles) for key, value in upstream.items()}
         if node.found:
-            path = str(node.found.path)
-            return _ended_with(_named(cached_stage, node), node.name, path, inputs)
-        inputs |= {key: _paths(value) for key, value in node.given.items()}
-        call = _call(node, self.dag, self.placement, self.tracking_parent)
+            found = node.found.name
+            return _ended_with(_named(cached_stage, node), node.name, found, inputs)
         with remote_options(max_retries=RAY_RETRIES, **_resources(node, self.placement)):
-            submit: Any = _named(build_stage, node).submit
-            return self._submitted(partial(submit, call, inputs))
+            return self._submitted(partial(self._submit, node, inputs))
+
+    def _submit(self, node: Node, inputs: dict[str, Any]) -> PrefectFuture[str]:
+        """Submit a stage; first what it takes is put where all nodes find it."""
+        ray_session.start()
+        offer = self.dag.store.offer
+        for need in _needs(node):
+            if need.found:
+                offer(need.found)
+        inputs |= {
+            key: [offer(one) for one in value] if isinstance(value, list) else offer(value)
+            for key, value in node.given.items()
+        }
+        call = _call(node, self.dag, self.placement, self.tracking_parent)
+        submit: Any = _named(build_stage, node).submit
+        return submit(call, inputs)
 
     def _submitted(self, submit: Callable[[], PrefectFuture[str]]) -> Handle:
         """What submits a stage, called; where there is no Ray, every stage fails for that."""
@@ -293,19 +309,13 @@ def _handles(value: Node | list[Node], handles: dict[str, Handle]) -> Any:
     return [handles[node.name] for node in value]
 
 
-def _paths(value: Artifact | list[Artifact]) -> Any:
-    if isinstance(value, Artifact):
-        return str(value.path)
-    return [str(artifact.path) for artifact in value]
-
-
-def _load(value: str | list[str]) -> Artifact | list[Artifact]:
+def _open(store: Store, value: str | list[str]) -> Artifact | list[Artifact]:
     if isinstance(value, str):
-        return Artifact.load(Path(value))
-    return [Artifact.load(Path(path)) for path in value]
+        return store.open(value)
+    return [store.open(name) for name in value]
 
 
-def _record(node: Node, handle: Handle, causes: list[str]) -> StageRecord:
+def _record(node: Node, handle: Handle, causes: list[str], store: Store) -> StageRecord:
     """What became of a stage that has ended; `causes` are the failed stages it is skipped for."""
     state = _final_state(node, handle)
     about = {
@@ -319,7 +329,7 @@ def _record(node: Node, handle: Handle, causes: list[str]) -> StageRecord:
     if not state.is_completed():
         error = _error(state)
         return StageRecord(**about, state="failed", **_described(error))
-    artifact = Artifact.load(Path(state.result()))
+    artifact = store.open(state.result(), shown=True)
     return StageRecord(
         **about,
         state="cached" if node.found else "built",

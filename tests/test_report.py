@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from cluster.artifact import Artifact, Ledger
+from cluster.artifact import Artifact
+from cluster.manifest import Ledger
 from cluster.stage import build
 from cluster.store import Spec, Store
 from tasks.report import words

@@ -100,6 +100,7 @@ def _seen(name: str, sample: int | None, step: int | None, context: int | None) 
 
 def _described(name: str) -> dict[str, Any]:
     """The architecture of a model, the manifest of an artifact, or both where it is both."""
+    from cluster.artifact import brought
     from cluster.store import Store
     from flows.views.architecture import config_of, describe_model
     from flows.views.tokens import describe_shards
@@ -109,7 +110,7 @@ def _described(name: str) -> dict[str, Any]:
         return describe_model(name, config)
     artifact = Store().get(name)
     manifest = artifact.manifest.model_dump(mode="json", by_alias=True)
-    config = config_of(str(artifact.path))
+    config = config_of(str(brought(artifact.path)))
     more = {} if config is None else describe_model(artifact.name, config)
     if artifact.manifest.stage == "shards":
         more = describe_shards(artifact)

@@ -6,7 +6,7 @@ does not repeat bit for bit, may differ from the one that shards and models were
 
 import hashlib
 
-from cluster.artifact import Artifact
+from cluster.artifact import Artifact, is_fetched
 from cluster.errors import BadInput
 from flows.plan.dag import Dag
 
@@ -36,6 +36,6 @@ def tokenizer_of(artifact: Artifact) -> str | None:
         return sha
     if len(about.blocks) == 1:  # the manifest has it, wherever the file is
         return about.blocks[0]
-    if not (artifact.path / FILE).exists():  # in a shared store: compared when it is fetched
+    if is_fetched(artifact.path):  # too large to fetch for this: compared when it is loaded
         return None
     return hashlib.sha256(artifact.file(FILE).read_bytes()).hexdigest()

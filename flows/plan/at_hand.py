@@ -15,13 +15,13 @@ from flows.recipe import Recipe
 _AT_HAND: ContextVar[Dag | None] = ContextVar("plan", default=None)
 
 
-def planned(goal: str, recipe: Recipe, rebuild: Iterable[str] = (), *, fetch: bool = True) -> Dag:
-    """The plan of a recipe against the store of this home; see `Dag` for `fetch`.
+def planned(goal: str, recipe: Recipe, rebuild: Iterable[str] = ()) -> Dag:
+    """The plan of a recipe against the store of this home.
 
     Raises BadInput when something that the recipe names is not there, or what was built before
     exceeds a tolerance.
     """
-    return plan(goal, Dag(recipe.name, Store(), frozenset(rebuild), fetch), recipe)
+    return plan(goal, Dag(recipe.name, Store(), frozenset(rebuild)), recipe)
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cluster.artifact import Artifact, Manifest
+from cluster.artifact import Artifact
 from cluster.catalogue import Found
 from cluster.errors import BadInput
+from cluster.manifest import Manifest
 from cluster.runs import records
 from cluster.settings import NONE, Content, Contents, contents, limits, nearest
 from cluster.stage import StageInfo, check, info, specify
@@ -61,18 +62,13 @@ class Node:
 
 
 class Dag:
-    """The stages of a run in the order they were added.
-
-    What only a shared store has is fetched when it is found, unless `fetch` is off: a plan that is
-    only looked at reads manifests and no more.
-    """
+    """The stages of a run in the order they were added."""
 
     def __init__(
         self,
         recipe: str,
         store: Store,
         rebuild: frozenset[str] = frozenset(),
-        fetch: bool = True,
     ):
         self.recipe, self.store, self.rebuild = recipe, store, rebuild
         self.contents: Contents = NONE
@@ -81,7 +77,7 @@ class Dag:
         self.users: dict[Key, dict[tuple[str, ...], None]] = defaultdict(dict)
         self._nodes: dict[Key, Node] = {}
         self._past = {s.fingerprint for r in records(store.root) for s in r.stages if s.artifact}
-        self._catalogue = store.catalogue(fetch)
+        self._catalogue = store.catalogue()
 
     @property
     def nodes(self) -> list[Node]:

@@ -25,7 +25,7 @@ def estimate(recipe: Recipe, rebuild: frozenset[str] = frozenset()) -> dict[str,
     and of a sweep every run. Of a recipe with `over`, the stages are those of its variants.
     """
     goal = "sweep" if recipe.over else "all"
-    dag = planned(goal, recipe, rebuild, fetch=False)
+    dag = planned(goal, recipe, rebuild)
     settings, place = recipe.pretrain, recipe.placement
     config = recipe.model.config(recipe.tokenizer.vocab_size, settings.context)
     check_memory(config, settings, place)

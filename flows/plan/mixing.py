@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from cluster.artifact import is_fetched
 from cluster.errors import BadInput
 from flows.plan.dag import Dag
 from flows.recipe import Recipe
@@ -47,7 +48,7 @@ def planned_sources(dag: Dag, recipe: Recipe) -> tuple[list[dict[str, Any]], lis
     if mixture and recipe.sweep:
         warnings.append("the sweep trains on all text in turn: the mixture is pretraining's")
     found = {node.spec.stage: node.found for node in dag if node.found}
-    if "shards" not in found or not ("packing" in found or found["shards"].path.exists()):
+    if "shards" not in found or not ("packing" in found or not is_fetched(found["shards"].path)):
         if mixture:
             warnings.append("epochs per source are known once `headrace data` has the shards here")
         return [], warnings

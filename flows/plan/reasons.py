@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cluster.artifact import Manifest
+from cluster.manifest import Manifest
 from cluster.store import Spec
 
 

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cluster.artifact import Artifact, Manifest
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from cluster.manifest import Manifest
 from cluster.runs import RunRecord, StageRecord
 from cluster.tracking import events
 from flows.plan.reasons import changes

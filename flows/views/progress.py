@@ -14,7 +14,8 @@ from functools import partial
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from cluster.artifact import MANIFEST, Artifact
+from cluster.artifact import Artifact
+from cluster.manifest import MANIFEST
 from cluster.store import Store
 from flows.plan.dag import Dag, Node
 from flows.views.output import console, human, tell

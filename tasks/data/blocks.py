@@ -3,7 +3,8 @@
 A block is one file of a text artifact (or, for `read`, a group of source files). Each becomes files
 of its own and an account; nothing but the item decides what they hold, so the outcome is the same
 for any number of workers. Finished blocks lie in the stage's scratch folder: a stage that was
-killed goes on with the others.
+killed goes on with the others. Where nodes have homes of their own, blocks go through the shared
+store (`cluster.handover`).
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from cluster.artifact import Artifact, DataFile
 from cluster.errors import BadInput
 from cluster.fan_out import fan_out
 from cluster.files import sync, write_atomically
+from cluster.handover import all_here, finished, forget, share
 from cluster.store import Draft
 from tasks.data.ledger import Account, Splitter
 from tasks.data.text import PATTERN, check_rows, file_batches
@@ -76,9 +78,9 @@ def split_blocks(
     whole = Account()
     for folder in make_blocks(draft, items, partial(_split_item, work), sizes):
         whole.add(Account.model_validate_json((folder / ACCOUNT).read_text()))
-    with full_disk_named(draft.path):
-        for path in sorted(_folder(draft).glob("[!.]*/*.parquet")):
-            (draft.path / path.name).hardlink_to(path)
+        with full_disk_named(draft.path):
+            for path in folder.glob("*.parquet"):
+                (draft.path / path.name).hardlink_to(path)
     return whole
 
 
@@ -105,14 +107,14 @@ def make_blocks(
     for size, path in zip(
         sizes, fan_out(partial(make_block, folder, write), numbered, at_once), strict=True
     ):
-        yield path
+        yield all_here(path)
         done += size
         draft.progress(done, total, "bytes")
 
 
 def forget_blocks(draft: Draft) -> None:
     """Remove the finished blocks: what they were made from has changed."""
-    shutil.rmtree(_folder(draft), ignore_errors=True)
+    forget(_folder(draft))
 
 
 @contextlib.contextmanager
@@ -135,16 +137,17 @@ def make_block(
     """One block, unless it was finished before; it appears in the folder complete or not at all."""
     number, item = numbered
     final = folder / f"{number:05d}"
-    if not final.exists():
+    if not finished(final):
         # Ray may start a block again while a worker it has lost is still at it.
         temporary = folder / f".{final.name}-{uuid.uuid4().hex[:8]}"
         try:
             with full_disk_named(folder):
-                temporary.mkdir()
+                temporary.mkdir(parents=True)
                 write(number, item, temporary)
                 for path in temporary.iterdir():
                     sync(path)
             _publish(temporary, final)
+            share(final)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     return final

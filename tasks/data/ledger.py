@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pydantic import BaseModel
 
-from cluster.artifact import Ledger
+from cluster.manifest import Ledger
 from cluster.store import Draft
 from tasks.data.privacy.pii import mask
 from tasks.data.text import TextWriter, parquet_writer

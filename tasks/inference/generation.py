@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from cluster.artifact import MANIFEST, Artifact
+from cluster.artifact import Artifact, is_fetched
 from cluster.errors import BadInput
+from cluster.manifest import MANIFEST
 from cluster.settings import Settings
 from tasks.inference.few_shot import STOP, Shot, few_shot_chat, few_shot_prompt
 from tasks.inference.text_stream import TextStream, first_stop
@@ -107,7 +108,7 @@ def load_model(folder: Path) -> "tuple[Network, Encoder]":
     """
     from model import hub
 
-    if (folder / MANIFEST).exists():
+    if (folder / MANIFEST).exists() or is_fetched(folder):
         Artifact.load(folder).folder()
 
     if missing := [name for name in FILES if not (folder / name).is_file()]:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from cluster.artifact import Artifact, parents
+from cluster.artifact import Artifact
+from cluster.manifest import parents
 
 View = dict[str, Any]
 SAMPLES_PER_REASON = 2

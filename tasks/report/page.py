@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from cluster.artifact import Artifact, parents
+from cluster.artifact import Artifact
+from cluster.manifest import parents
 from tasks.report import plots, words
 from tasks.report.funnel import funnel, side_by_side
 from tasks.report.scaling import scaling

@@ -7,6 +7,9 @@ Every rank writes and syncs its own file, in a thread, while training goes on up
 or, where the tensors are copies, beyond it; rank 0 then writes
 `checkpoint.json` with the size and SHA-256 of each, renames the folder to its final name and syncs
 the parent. The newest two are kept. Files are safetensors: nothing that is loaded can run code.
+
+Where nodes have homes of their own, each file is copied to the shared store when it is written, and
+`checkpoint.json` last: what lies there counts, and a node copies it back to go on from.
 """
 
 import hashlib
@@ -23,8 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
+from cluster import handover
 from cluster.errors import BadInput
 from cluster.files import sync
+from cluster.home import apart
+from cluster.locks import lock
 from cluster.world import World
 
 if TYPE_CHECKING:
@@ -105,12 +111,13 @@ class Writing:
             self._temporary.mkdir(parents=True)
         # No rank writes before the folder is there.
         world.broadcast(None)
+        self._temporary.mkdir(parents=True, exist_ok=True)  # of a node apart
         path = self._temporary / f"rank-{world.rank:05d}.safetensors"
         # Two tasks for one thread: after the first the tensors are
         # free again, while the disk still works.
         pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._written = pool.submit(_write, path, tensors)
-        self._file = pool.submit(_finish, self._written, path)
+        self._file = pool.submit(_finish, self._written, path, self._about.path / path.name)
         pool.shutdown(wait=False)
 
     @property
@@ -139,6 +146,7 @@ class Writing:
         if self.world.leads:
             try:
                 _write_record(self._temporary / RECORD, replace(self._about, files=files))
+                handover.copy_out(self._temporary / RECORD, final / RECORD)
                 # There is one where it was found damaged, and training has come to this step again.
                 shutil.rmtree(final, ignore_errors=True)
                 self._temporary.rename(final)
@@ -150,7 +158,9 @@ class Writing:
         if self.world.leads:
             # Not earlier: until the new one has its name the old ones are all there is.
             for old in complete(final.parent)[KEPT:]:
-                shutil.rmtree(old)
+                handover.forget(old)
+        elif apart():  # of a node without the leading rank: the store has it
+            shutil.rmtree(self._temporary, ignore_errors=True)
         return final
 
 
@@ -167,6 +177,8 @@ def graft(source: Path, folder: Path, changes: Mapping[str, Any]) -> None:
     _write_record(temporary / RECORD, replace(record, job=record.job | dict(changes)))
     for path in (*temporary.iterdir(), temporary):
         sync(path)
+    for file in sorted(temporary.iterdir(), key=lambda path: path.name == RECORD):
+        handover.copy_out(file, folder / source.name / file.name)
     temporary.rename(folder / source.name)
     sync(folder)
 
@@ -178,11 +190,11 @@ def newest(folder: Path) -> Checkpoint | None:
     are checkpoints and none is intact: training never starts afresh over a lost one.
     """
     for leftover in folder.glob(".step-*"):
-        shutil.rmtree(leftover)
+        shutil.rmtree(leftover, ignore_errors=True)
     faults = []
     for path in complete(folder):
         try:
-            checkpoint = read(path)
+            checkpoint = read(brought(path))
             fault = checkpoint.fault()
         except (OSError, ValueError, TypeError) as error:
             fault = f"{path / RECORD} cannot be read: {error}"
@@ -198,9 +210,42 @@ def newest(folder: Path) -> Checkpoint | None:
     return None
 
 
+def agreed(folder: Path, world: World) -> Checkpoint | None:
+    """What rank 0 finds to be the newest, on every rank, and on its node. Raises BadInput as
+    `newest` does, and when it is damaged on the way.
+    """
+    checkpoint = world.agree(lambda: newest(folder))
+    if checkpoint and apart() and (fault := read(brought(checkpoint.path)).fault()):
+        raise BadInput(f"{fault}; run the same command again")
+    return checkpoint
+
+
 def complete(folder: Path) -> list[Path]:
-    """The folders under a final name, newest first."""
-    return sorted(folder.glob("step-*"), reverse=True)
+    """The folders under a final name, newest first: of a run apart, those in the shared store."""
+    found = [folder / name for name in handover.names_in(folder) if name.startswith("step-")]
+    if apart():
+        found = [path for path in found if RECORD in handover.names_in(path)]
+    return sorted(found, reverse=True)
+
+
+def brought(path: Path) -> Path:
+    """A complete checkpoint on this node: copied from the store, once for all of its ranks."""
+    if apart() and not (path / RECORD).exists():
+        with lock(path.parent / "arriving"):
+            if not (path / RECORD).exists():
+                _copy_in(path)
+    return path
+
+
+def _copy_in(path: Path) -> None:
+    arriving = path.with_name(f".{path.name}-arriving")
+    shutil.rmtree(arriving, ignore_errors=True)
+    arriving.mkdir(parents=True)
+    handover.copy_in(path / RECORD, arriving / RECORD)
+    for name in json.loads((arriving / RECORD).read_text())["files"]:
+        handover.copy_in(path / name, arriving / name)
+    shutil.rmtree(path, ignore_errors=True)
+    arriving.rename(path)
 
 
 def read(path: Path) -> Checkpoint:
@@ -261,15 +306,18 @@ def _write(path: Path, tensors: "dict[str, torch.Tensor]") -> str | None:
     return None
 
 
-def _finish(written: "futures.Future[str | None]", path: Path) -> dict[str, Any]:
-    """Sync what was written; its fingerprint, or the fault."""
+def _finish(written: "futures.Future[str | None]", path: Path, final: Path) -> dict[str, Any]:
+    """Sync what was written, and copy it out under its final name where that takes more than a
+    rename; its fingerprint, or the fault.
+    """
     try:
         if fault := written.result():
             return {"fault": fault}
         with path.open("rb") as file:
             os.fsync(file.fileno())
+        handover.copy_out(path, final)
         return {"name": path.name, **fingerprint(path)}
-    except OSError as error:
+    except Exception as error:  # of the disk, or of the library of the shared store
         return {"fault": f"{path}: {error}"}
 
 

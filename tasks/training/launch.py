@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import BadInput
 from cluster.files import write_atomically
+from cluster.handover import obtain
 from cluster.placement import Placement
 from cluster.trainer import run_on_workers
-from tasks.training.job import CHECKPOINTS, WEIGHTS, Diverged, TrainJob
+from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS, Diverged, TrainJob
+from tasks.training.spikes import SKIPPED
 from tasks.training.telemetry import Follower, Reporter
 
 if TYPE_CHECKING:
@@ -86,3 +88,4 @@ def _train_on_workers(job: TrainJob, placement: Placement) -> None:
             folder=job.scratch / "ray_train",
             lasting=(BadInput, Diverged),
         )
+    obtain(*(job.scratch / name for name in (WEIGHTS, METRICS, SKIPPED)))

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cluster.handover import obtain
 from cluster.placement import Placement
 from cluster.world import World, join
 from model.objectives.rows import IGNORED
@@ -33,6 +34,7 @@ from tasks.training.prefetch import Prefetcher
 from tasks.training.process import is_fast, seed_dropout, terminated, threads
 from tasks.training.schedule import factor
 from tasks.training.spikes import (
+    SKIPPED,
     WINDOW,
     LossWatch,
     Spike,
@@ -65,7 +67,7 @@ def train(job: TrainJob, placement: Placement) -> None:
 
 def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:
     """Train to the end, or to a step that should not be made; every rank meets it alike."""
-    found = world.agree(lambda: checkpoint.newest(job.scratch / CHECKPOINTS))
+    found = checkpoint.agreed(job.scratch / CHECKPOINTS, world)
     trainer = Trainer(job, placement, world, found)
     try:
         trainer.run()
@@ -377,6 +379,7 @@ class Trainer:
 
 def _history(job: TrainJob, done: int) -> tuple[list[int], list[float], LossScale]:
     """The batches that are skipped, the losses of the last steps, and what scales the next."""
+    obtain(job.scratch / METRICS, job.scratch / SKIPPED)
     rows = [row for row in read_rows(job.scratch / METRICS) if row["step"] <= done]
     losses = [row["loss"] for row in rows[-WINDOW:]]
     return read_skipped(job.scratch), losses, LossScale(job.precision, rows)

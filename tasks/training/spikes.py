@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from cluster.files import write_atomically
+from cluster.handover import publish
 
-FILE = "skipped.json"
+SKIPPED = "skipped.json"
 WINDOW = 50
 LEAST = 10
 FACTOR = 3.0
@@ -51,13 +52,14 @@ class LossWatch:
 
 def read_skipped(folder: Path) -> list[int]:
     """The batches, by the number of the step they were for, that a training skips."""
-    path = folder / FILE
+    path = folder / SKIPPED
     return json.loads(path.read_text()) if path.exists() else []
 
 
 def note_skipped(folder: Path, batches: Iterable[int]) -> None:
     """Let the training in this folder skip these."""
-    write_atomically(folder / FILE, json.dumps(sorted(batches)))
+    write_atomically(folder / SKIPPED, json.dumps(sorted(batches)))
+    publish(folder / SKIPPED)
 
 
 def batch_of(step: int, skipped: Collection[int]) -> int:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cluster.handover import publish
 from cluster.world import World
 from tasks.training.tensor_parallel import ParallelLayout
 
@@ -84,6 +85,7 @@ def write_weights(engine: Any, layout: ParallelLayout, path: Path, leads: bool) 
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+        publish(path)
 
 
 def load_weights(module: nn.Module, read: Read) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster.files import write_atomically
+from cluster.handover import obtain, publish
+from cluster.home import apart
 from cluster.tracking import Tracker
 from tasks.training.job import METRICS, Progress
 
@@ -37,7 +39,7 @@ class MetricsFile:
         kept = [row for row in read_rows(path) if row["step"] <= after]
         assert [r["step"] for r in kept] == list(range(1, after + 1)), f"{path} lacks steps"
         write_atomically(path, "".join(map(_line, kept)))
-        self._file = path.open("a")
+        self._path, self._file = path, path.open("a")
 
     def append(self, row: Row) -> None:
         """Add a row; readers see it at once."""
@@ -45,8 +47,9 @@ class MetricsFile:
         self._file.flush()
 
     def sync(self) -> None:
-        """Make the rows survive a power cut."""
+        """Make the rows survive a power cut, and their node."""
         os.fsync(self._file.fileno())
+        publish(self._path)
 
     def close(self) -> None:
         """Sync and close the file."""
@@ -91,6 +94,7 @@ class Follower:
     def __init__(self, folder: Path, reporter: Reporter, final_step: Callable[[], int]) -> None:
         self._path, self._reporter, self._final_step = folder / METRICS, reporter, final_step
         self._done = threading.Event()
+        self._pause = 10.0 if apart() else 0.5  # between looks at a shared store, or the disk
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def __enter__(self) -> "Follower":
@@ -104,7 +108,8 @@ class Follower:
     def _follow(self) -> None:
         told, ended = 0, False
         while not ended:  # once more at the end: the last rows come just before it
-            ended = self._done.wait(0.5)
+            ended = self._done.wait(self._pause)
+            obtain(self._path)
             if (row := last_row(self._path)) and row["step"] != told:
                 self._reporter.progress(row)
                 told = row["step"]

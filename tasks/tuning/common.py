@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.artifact import Ledger
 from cluster.errors import BadInput
+from cluster.manifest import Ledger
 from cluster.store import Draft
 from tasks.tokens.chat import write_tokenizer_config
 from tasks.tokens.encoder import FILE

@@ -1,11 +1,16 @@
 """Shared artifacts through object storage: manifest last, first writer wins, damage refused."""
 
+import os
+import shutil
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from cluster.artifact import faults
 from cluster.errors import BadInput, MissingExtra
+from cluster.node_cache import release
 from cluster.object_store import ObjectStore
 from cluster.settings import Settings
 from cluster.stage import build, stage
@@ -24,6 +29,18 @@ class Text(Settings):
 def pour(settings: Text, draft: Draft) -> None:
     (draft.path / "deep").mkdir()
     (draft.path / "deep" / "data.txt").write_text(settings.text)
+
+
+@stage(version=1)
+def pour_two(settings: Text, draft: Draft) -> None:
+    for name in ("one.txt", "two.txt"):
+        (draft.path / name).write_text(settings.text)
+
+
+@stage(version=1, name="pour")
+def pour_wine(settings: Text, draft: Draft) -> None:
+    (draft.path / "deep").mkdir()
+    (draft.path / "deep" / "data.txt").write_text("wine")
 
 
 @pytest.fixture
@@ -58,7 +75,7 @@ def test_the_first_writer_wins(tmp_path: Path, bucket: Path) -> None:
     made = build(pour, Store(tmp_path / "one"), settings=Text())
     before = (bucket / made.name / "artifact.json").read_bytes()
     again = build(pour, Store(tmp_path / "one"), settings=Text(), force=True)
-    ObjectStore(f"file://{bucket}").push(again)
+    ObjectStore(f"file://{bucket}").push(again.name, again.path)
     assert (bucket / made.name / "artifact.json").read_bytes() == before
 
 
@@ -82,29 +99,105 @@ def test_damage_in_the_bucket_is_named_built_again_and_replaced(
         _flip(manifest)
     else:
         manifest.write_text(made.manifest.model_dump_json())
-    assert Store(tmp_path / "two").find("pour", made.fingerprint) is None
     named = "artifact.json" if "manifest" in fault else "deep/data.txt"
-    assert f"damaged in object storage: {bucket / made.name / named}" in caplog.text
+    told = f"damaged in object storage: {bucket / made.name / named}"
+    found = Store(tmp_path / "two").find("pour", made.fingerprint)
+    if found is None:
+        assert "manifest" in fault and told in caplog.text
+    else:
+        with pytest.raises(BadInput, match=f"{told}.*the same command"):
+            found.file("deep/data.txt")
+        assert Store(tmp_path / "two").find("pour", made.fingerprint) is None
     assert not list((tmp_path / "two").rglob("data.txt"))
     again = build(pour, Store(tmp_path / "two"), settings=Text())
     third = Store(tmp_path / "three").find("pour", made.fingerprint)
     assert third is not None and third.manifest == again.manifest
+    assert third.file("deep/data.txt").read_text() == "water"
 
 
 def test_a_damaged_copy_here_is_fetched_again(tmp_path: Path, bucket: Path) -> None:
     made = build(pour, Store(tmp_path / "one"), settings=Text())
     made.file("deep/data.txt").unlink()
     found = Store(tmp_path / "one").find("pour", made.fingerprint)
-    assert found is not None and faults(found) == []
-    assert not list(found.path.parent.glob(".*"))
+    assert found is not None and found.file("deep/data.txt").read_text() == "water"
+
+
+def test_only_the_files_asked_for_are_fetched_and_each_once(
+    tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = build(pour_two, Store(tmp_path / "one"), settings=Text())
+    got: list[str] = []
+    get = ObjectStore.get
+
+    def counted(self: ObjectStore, name: str, path: Path) -> None:
+        got.append(name)
+        time.sleep(0.2)  # so that the others come meanwhile
+        get(self, name, path)
+
+    monkeypatch.setattr(ObjectStore, "get", counted)
+    store = Store(tmp_path / "two")
+    with ThreadPoolExecutor(4) as pool:
+        texts = pool.map(lambda _: store.open(made.name).file("one.txt").read_text(), range(4))
+    assert list(texts) == ["water"] * 4 and got == [f"{made.name}/one.txt"]
+
+
+def test_a_cached_file_that_was_damaged_is_fetched_again(tmp_path: Path, bucket: Path) -> None:
+    made = build(pour, Store(tmp_path / "one"), settings=Text())
+    path = Store(tmp_path / "two").open(made.name).file("deep/data.txt")
+    _flip(path)
+    assert Store(tmp_path / "two").open(made.name).file("deep/data.txt").read_text() == "water"
+
+
+def test_beyond_the_budget_the_longest_unused_goes_and_nothing_in_use(
+    tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [build(pour, Store(tmp_path / "one"), settings=Text(text=c * 100)) for c in "abcd"]
+    monkeypatch.setenv("HEADRACE_CACHE_BYTES", "250")
+    paths = []
+    for artifact in made[:3]:  # a, b, c: all in use
+        paths.append(Store(tmp_path / "two").open(artifact.name).file("deep/data.txt"))
+        os.utime(paths[-1], (len(paths), len(paths)))
+    assert all(path.exists() for path in paths)
+    release()
+    Store(tmp_path / "two").open(made[0].name).file("deep/data.txt")  # now b is the oldest
+    Store(tmp_path / "two").open(made[3].name).file("deep/data.txt")
+    assert [path.exists() for path in paths] == [True, False, False]
+    assert Store(tmp_path / "two").open(made[1].name).file("deep/data.txt").read_text() == "b" * 100
+    release()
+
+
+def test_what_another_process_uses_is_not_removed(
+    tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [build(pour, Store(tmp_path / "one"), settings=Text(text=c * 100)) for c in "ab"]
+    monkeypatch.setenv("HEADRACE_CACHE_BYTES", "150")
+    path = Store(tmp_path / "two").open(made[0].name).file("deep/data.txt")
+    release()
+    folder = path.parents[1]
+    with subprocess.Popen(["flock", "-s", folder, "sleep", "100"]) as other:
+        while subprocess.run(["flock", "-xn", folder, "true"]).returncode == 0:
+            time.sleep(0.05)
+        Store(tmp_path / "two").open(made[1].name).file("deep/data.txt")
+        assert path.exists()
+        other.kill()
+
+
+def test_one_that_was_replaced_is_not_read_from_the_cache(tmp_path: Path, bucket: Path) -> None:
+    made = build(pour, Store(tmp_path / "one"), settings=Text())
+    Store(tmp_path / "two").open(made.name).file("deep/data.txt")
+    shutil.rmtree(bucket)
+    shutil.rmtree(made.path)
+    again = build(pour_wine, Store(tmp_path / "one"), settings=Text())
+    assert again.name == made.name
+    assert Store(tmp_path / "two").open(made.name).file("deep/data.txt").read_text() == "wine"
 
 
 def test_a_plan_reads_manifests_and_fetches_nothing(
     tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = build(pour, Store(tmp_path / "one"), settings=Text())
-    monkeypatch.setattr(ObjectStore, "fetch", None)
-    dag = Dag("test", Store(tmp_path / "two"), fetch=False)
+    monkeypatch.setattr(ObjectStore, "get", None)
+    dag = Dag("test", Store(tmp_path / "two"))
     node = dag.add(pour, settings=Text())
     assert node.found is not None and node.found.manifest == made.manifest
     assert node.why == "unchanged"
@@ -123,7 +216,7 @@ def test_each_folder_of_a_plan_is_listed_once(
         return names(self, stage)
 
     monkeypatch.setattr(ObjectStore, "names", counted)
-    dag = Dag("test", Store(tmp_path / "two"), fetch=False)
+    dag = Dag("test", Store(tmp_path / "two"))
     for number in range(50):
         dag.add(pour, label=str(number), settings=Text(text=str(number)))
     assert listed == ["pour"]
@@ -141,7 +234,7 @@ def test_the_plan_of_a_recipe_fetches_nothing(
     recipe = load("smoke", [f"sources=[{tmp_path}/text.txt]"])
     reading = ReadSettings(sources=recipe.sources, **dict(recipe.read))
     build(read, Store(tmp_path / "one"), settings=reading)
-    monkeypatch.setattr(ObjectStore, "fetch", None)
+    monkeypatch.setattr(ObjectStore, "get", None)
     found = {stage["name"]: stage["why"] for stage in estimate(recipe)["stages"]}
     assert found["read"] == "unchanged"
     assert not (fresh_home / "artifacts").exists()

@@ -9,17 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.artifact import (
-    BLOCK_BYTES,
-    MANIFEST,
-    Artifact,
-    Ledger,
-    Manifest,
-    faults,
-    misplaced,
-)
+from cluster.artifact import Artifact, faults, misplaced
 from cluster.collection import collect
 from cluster.errors import BadInput
+from cluster.manifest import BLOCK_BYTES, MANIFEST, Ledger, Manifest
 from cluster.settings import Settings
 from cluster.stage import build, specify, stage
 from cluster.store import Draft, Store

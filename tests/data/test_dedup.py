@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from cluster.artifact import Artifact, parents
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from cluster.manifest import parents
 from cluster.stage import build
 from tasks.data.deduplication import candidates, phases, sets
 from tasks.data.deduplication import signatures as signatures

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cluster.artifact import Manifest
 from cluster.errors import BadInput
+from cluster.manifest import Manifest
 from tasks.evaluation.judging.settings import JudgeSettings
 from tasks.evaluation.judging.stage import check_judged
 

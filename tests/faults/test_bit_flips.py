@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from cluster.artifact import MANIFEST, Artifact, FileRecord
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from cluster.manifest import MANIFEST, FileRecord
 from cluster.stage import build
 from cluster.store import Store
 from flows.cli import app

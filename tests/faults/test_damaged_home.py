@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from cluster.artifact import MANIFEST, Artifact, Manifest
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from cluster.manifest import MANIFEST, Manifest
 from cluster.runs import RunRecord, StageRecord
 from cluster.settings import Settings
 from cluster.stage import build, stage

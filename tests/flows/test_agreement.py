@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from cluster.artifact import Artifact, Manifest, record
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from cluster.manifest import Manifest, record
 from flows.plan.agreement import check_tokenizers
 
 

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from cluster.artifact import Artifact, Ledger
+from cluster.artifact import Artifact
+from cluster.manifest import Ledger
 from cluster.store import Spec, Store
 from flows.views.output import Output
 from flows.views.samples import inspect, show_inspection

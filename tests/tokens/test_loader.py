@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.artifact import BLOCK_BYTES, Artifact
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from cluster.manifest import BLOCK_BYTES
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from tasks.tokens.encoder import Encoder, load

@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cluster.artifact import MANIFEST, Artifact, Manifest, record
+from cluster.artifact import Artifact
+from cluster.manifest import MANIFEST, Manifest, record
 from tasks.tokens.loader import Loader
 from tasks.tokens.shards import stream
 

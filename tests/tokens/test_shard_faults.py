@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cluster.artifact import MANIFEST, Artifact, faults
+from cluster.artifact import Artifact, faults
 from cluster.errors import BadInput
+from cluster.manifest import MANIFEST
 from cluster.stage import build
 from cluster.store import Store
 from tasks.tokens.loader import Loader

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from cluster.errors import BadInput
+from cluster.handover import here
 from tasks.data.decontamination.items import Item
 from tasks.data.decontamination.settings import DecontaminateSettings
 from tasks.data.kernels import kernel
@@ -112,7 +113,7 @@ def sort_block(
     rows: Splitter,
 ) -> None:
     """Keep what shares no n-gram with an item; the n-grams found go into the account's notes."""
-    index = Index.load(index_path)
+    index = Index.load(here(index_path))
     table = _table(index.hashes)
     for batch in batches:
         data, offsets = text_buffer(fold(batch.column("text")))

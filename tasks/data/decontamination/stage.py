@@ -7,6 +7,7 @@ one n-gram, unless it has fewer than `min_words`.
 import logging
 
 from cluster.artifact import Artifact
+from cluster.handover import share
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.data.decontamination.items import read_items
@@ -33,8 +34,11 @@ def decontaminate(text: Artifact, settings: DecontaminateSettings, draft: Draft)
 
     items = read_items(settings)
     index = Index.build(items, settings.ngram, settings.min_words)
-    index.save(draft.scratch / "index.npz")
-    work = partial(sort_block, draft.scratch / "index.npz", items, settings)
+    folder = draft.scratch / "index"
+    folder.mkdir(exist_ok=True)
+    index.save(folder / "index.npz")
+    share(folder)
+    work = partial(sort_block, folder / "index.npz", items, settings)
     account = map_text(text, draft, work)
     rows = verdicts(items, index, account.notes)
     short = too_short(items, rows)

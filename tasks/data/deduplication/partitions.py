@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cluster.handover import here
 from tasks.data.deduplication.candidates import NONE
 from tasks.data.deduplication.normal import normalise
 from tasks.data.deduplication.phases import load
@@ -55,7 +56,7 @@ class Partition:
     @cached_property
     def columns(self) -> list[str]:
         """The names of all columns."""
-        with pa.ipc.open_file(str(self.paths[0])) as reader:
+        with pa.ipc.open_file(str(here(self.paths[0]))) as reader:
             return list(reader.schema.names)
 
     def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -64,7 +65,7 @@ class Partition:
         for path in self.paths:
             # Read, not mapped: pages of a mapped file would count as memory until it is closed.
             with (
-                pa.OSFile(str(path)) as source,
+                pa.OSFile(str(here(path))) as source,
                 pa.ipc.open_file(source, options=options) as reader,
             ):
                 present = json.loads(reader.schema.metadata[PARCELS])

@@ -11,6 +11,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from cluster.fan_out import fan_out
+from cluster.handover import here
 from cluster.store import Draft
 from tasks.data.blocks import full_disk_named, make_block
 
@@ -41,7 +42,7 @@ def phase(
 
 def load(path: Path) -> pa.Table:
     """A phase's file, mapped into memory: only what is used is read."""
-    with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
+    with pa.memory_map(str(here(path))) as source, pa.ipc.open_file(source) as reader:
         return reader.read_all()
 
 

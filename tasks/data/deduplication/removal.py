@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.artifact import Artifact
+from cluster.handover import here
 from cluster.store import Draft
 from tasks.data.blocks import split_blocks
 from tasks.data.deduplication.decisions import Rule
@@ -180,4 +181,4 @@ def _write_index(
         removed = [(path, w.removed) for path, w in zip(signatures, work, strict=True)]
         paths = phase(draft, "index", keep_signatures, removed, at_once)
     for number, path in enumerate(paths):
-        (draft.path / f"index-{number:05d}.arrow").hardlink_to(path)
+        (draft.path / f"index-{number:05d}.arrow").hardlink_to(here(path))

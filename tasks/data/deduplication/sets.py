@@ -57,6 +57,7 @@ class ShingleSets:
 
     def _spool(self) -> None:
         if self._file is None:
+            self._folder.mkdir(parents=True, exist_ok=True)  # on a node apart it may be missing
             self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 (lives as we do)
         with full_disk_named(self._folder, 8 * sum(map(len, self._parts))):
             for part in self._parts:

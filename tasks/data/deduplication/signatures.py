@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +46,7 @@ class Block:
     @property
     def size(self) -> int:
         """About how many bytes of text."""
-        return 3 * sum(path_of(file).stat().st_size for file in self.paths)
+        return 3 * sum(_bytes_of(file) for file in self.paths)
 
     def batches(self, columns: list[str] | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Its rows in order, with the number of the first of each batch."""
@@ -77,15 +78,24 @@ def blocks_of(text: Artifact, start: int, indexed: bool = False) -> list[Block]:
 def block_of(files: Sequence[DataFile | Path], start: int = 0) -> Block:
     """The block in these files."""
     rows = 0
-    for path in map(path_of, files):
-        with named_damage(path):
-            rows += pq.read_metadata(path).num_rows
+    for file in files:
+        with named_damage(path_of(file)), _opened(file) as source:
+            rows += pq.read_metadata(source).num_rows
     return Block(tuple(files), start, rows)
 
 
 def path_of(file: DataFile | Path) -> Path:
     """Where a file lies."""
     return file.path if isinstance(file, DataFile) else file
+
+
+def _bytes_of(file: DataFile | Path) -> int:
+    return file.record.size if isinstance(file, DataFile) else file.stat().st_size
+
+
+def _opened(file: DataFile | Path) -> IO[bytes]:
+    """A file to read some bytes of; the block that they are in is not fetched for that."""
+    return file.open() if isinstance(file, DataFile) else file.open("rb")
 
 
 def signature_schema(bands: int) -> pa.Schema:

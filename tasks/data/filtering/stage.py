@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from cluster.handover import all_here, share
 from cluster.stage import Outcome, stage
 from cluster.store import Draft
 from tasks.data.filtering import custom
@@ -53,6 +54,7 @@ def filter_text(raw: Artifact, settings: FilterSettings, draft: Draft) -> None:
     folder = draft.scratch / "learned"
     folder.mkdir(exist_ok=True)
     facts = learned.prepare(settings, folder)
+    share(folder)
     total = raw.manifest.rows or 0
     account = map_text(raw, draft, partial(_filter_block, settings, folder, functions, total))
     check_filtered(draft, settings)
@@ -83,7 +85,7 @@ def _filter_block(
     from tasks.data.filtering.decisions import judge
 
     with ExitStack() as stack:
-        further = learned.filters(settings, folder)
+        further = learned.filters(settings, all_here(folder))
         for function in functions:
             further.append(stack.enter_context(custom.Runner(function, settings.custom_seconds)))
         for batch in batches:

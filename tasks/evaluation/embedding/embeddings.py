@@ -13,6 +13,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from cluster.artifact import brought
 from cluster.errors import BadInput
 from model import hub
 from model.encoder_decoder import EncoderDecoder
@@ -43,6 +44,7 @@ class TextEncoder:
 
     def __init__(self, folder: Path, layer: int | None = None) -> None:
         try:
+            folder = brought(folder)
             network, about = hub.load(folder), hub.read_config(folder)
         except ValueError as error:
             raise BadInput(str(error)) from error

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.artifact import MANIFEST, Artifact
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from cluster.manifest import MANIFEST
 from cluster.settings import contents
 from cluster.stage import build, specify
 from cluster.store import Spec, Store
@@ -148,7 +149,7 @@ def _track(
     except BaseException:
         tracker.close("FAILED")
         raise
-    tracker.table("exam.json", artifact.path / ROWS)
+    tracker.table("exam.json", artifact.file(ROWS))
     tracker.close()
     return artifact
 

@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from cluster.artifact import Artifact
+from cluster.handover import publish
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.scaling.sweep.plan import TrunkSettings
@@ -33,6 +34,7 @@ def trunk(
     Leaves the state of the last step and `metrics.jsonl`. One that diverges says so in its facts,
     `status` and `why`, and has no state.
     """
+    from tasks.training.checkpoint import brought
     from tasks.training.pretraining import train_network
 
     draft.tracker.params({**settings.identity(), "seed": seed})
@@ -44,7 +46,8 @@ def trunk(
             shards, settings.training, settings.model, vocab_size, seed, draft, keep_state=True
         )
         last = f"step-{settings.training.steps:08d}"
-        shutil.copytree(draft.scratch / CHECKPOINTS / last, draft.path / CHECKPOINTS / last)
+        state = brought(draft.scratch / CHECKPOINTS / last)
+        shutil.copytree(state, draft.path / CHECKPOINTS / last)
 
 
 def branch_off(trunk: Artifact | None, training: "PretrainSettings", draft: Draft) -> None:
@@ -63,5 +66,6 @@ def branch_off(trunk: Artifact | None, training: "PretrainSettings", draft: Draf
         return
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(trunk.file(METRICS), draft.scratch / METRICS)
+    publish(draft.scratch / METRICS)
     changes = {"steps": training.steps, **training.optimizer.model_dump(mode="json")}
     graft(complete(trunk.folder() / CHECKPOINTS)[0], folder, changes)

@@ -10,8 +10,9 @@ import mmap
 import numpy as np
 import pyarrow as pa
 
-from cluster.artifact import BLOCK_BYTES, Artifact
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from cluster.manifest import BLOCK_BYTES
 
 
 class Column:

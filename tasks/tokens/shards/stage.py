@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.artifact import Artifact, Ledger
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from cluster.manifest import Ledger
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.tokens.encoder import Encoder, load

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
 
+from cluster.artifact import brought
 from cluster.errors import BadInput
+from cluster.handover import here, share
 from cluster.store import Draft
 from model import hub
 from model.encoder_decoder import EncoderDecoder
@@ -84,8 +86,11 @@ def fine_tune(base: Path, settings: ClassifySettings, seed: int, draft: Draft) -
     head = class_token(encoder, network)
     inputs, cut = encode(encoder, train, length, head)
     gold = np.array([labels.index(row.label) for row in train], np.int64)
-    save_file({"inputs": inputs, "labels": gold}, draft.scratch / ROWS)
-    build = partial(program, base, draft.scratch / ROWS, len(labels), encoder.pad, seed)
+    rows = draft.scratch / "rows"
+    rows.mkdir(exist_ok=True)
+    save_file({"inputs": inputs, "labels": gold}, rows / ROWS)
+    share(rows)
+    build = partial(program, base, rows / ROWS, len(labels), encoder.pad, seed)
     steps = max(1, round(settings.epochs * len(train) / settings.batch_rows))
     log.info("%d rows of %d classes, %d steps", len(train), len(labels), steps)
     flops = flops_per_token(network.config, length, lm_head=False)
@@ -150,14 +155,14 @@ def batch_of(inputs: np.ndarray, pad: int) -> dict[str, np.ndarray]:
 
 def program(base: Path, rows: Path, classes: int, pad: int, seed: int) -> Program:
     """What every training process runs: the pretrained network, a new head, and its batches."""
-    stored = load_file(rows)
+    stored = load_file(here(rows))
     inputs, labels = stored["inputs"], stored["labels"]
 
     def batch(first: int, count: int) -> dict[str, np.ndarray]:
         numbers = sample_numbers(first, count, len(labels), seed)
         return {**batch_of(inputs[numbers], pad), "labels": labels[numbers]}
 
-    return Program(SequenceClassifier(readable(hub.load(base), base), classes), batch)
+    return Program(SequenceClassifier(readable(hub.load(brought(base)), base), classes), batch)
 
 
 @torch.no_grad()

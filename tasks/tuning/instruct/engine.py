@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
 
+from cluster.artifact import brought
 from cluster.errors import BadInput
+from cluster.handover import here, share
 from cluster.store import Draft
 from model import hub
 from model.flops import flops_per_token
@@ -52,12 +54,15 @@ def tune(base: Path, settings: InstructSettings, seed: int, draft: Draft) -> Non
         raise BadInput(f"{base} is an encoder-decoder; instruct tuning takes a decoder")
     context = network.config.context
     train, heldout = usable_rows(settings, encoder, context, draft)
-    save_file(pack(train.examples, context, encoder.pad), draft.scratch / ROWS)
+    rows = draft.scratch / "rows"
+    rows.mkdir(exist_ok=True)
+    save_file(pack(train.examples, context, encoder.pad), rows / ROWS)
+    share(rows)
     module, measured = CausalLM(network), pack(heldout.examples, context, encoder.pad)
     draft.metrics["answer_loss_before"] = answer_loss(module, measured)
     samples = max(1, settings.batch_tokens // context)
     steps = max(1, round(settings.tokens / (samples * context)))
-    build = partial(program, base, draft.scratch / ROWS, seed)
+    build = partial(program, base, rows / ROWS, seed)
     flops = flops_per_token(network.config)
     job = tuning_job(
         build,
@@ -153,13 +158,13 @@ def account(draft: Draft, sides: Sequence[Supervised], rejected: Counter[str]) -
 
 def program(base: Path, rows: Path, seed: int) -> Program:
     """What every training process runs: the pretrained network, and packed supervised rows."""
-    arrays = load_file(rows)
+    arrays = load_file(here(rows))
 
     def batch(first: int, count: int) -> dict[str, np.ndarray]:
         numbers = sample_numbers(first, count, len(arrays["inputs"]), seed)
         return {key: array[numbers] for key, array in arrays.items()}
 
-    return Program(CausalLM(hub.load(base)), batch)
+    return Program(CausalLM(hub.load(brought(base))), batch)
 
 
 @torch.no_grad()
