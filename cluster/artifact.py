@@ -62,9 +62,13 @@ class DataFile:
         """
         if self.elsewhere:
             return fetched(self.folder, self.name, self.record)
+        self.check()
+        return self.path
+
+    def check(self) -> None:
+        """Raise BadInput when it is missing or of another size, unless it would be fetched."""
         if fault := self.fault():
             raise BadInput(f"{self.path} {fault}; {self.remedy}")
-        return self.path
 
     def verified(self) -> Path:
         """Its path on this node, every byte compared with the manifest. Raises BadInput for any
@@ -127,8 +131,7 @@ class Artifact:
             )
         files = [self.data(name) for name in names]
         for file in files:
-            if fault := file.fault():
-                raise BadInput(f"{file.path} {fault}; {file.remedy}")
+            file.check()
         return files
 
     def folder(self) -> Path:

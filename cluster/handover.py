@@ -25,6 +25,8 @@ from cluster.object_store import PARCEL
 from cluster.settings import Record
 
 ATTEMPTS = 5
+FOLLOW_SECONDS = 5.0
+"""How often what a stage says on its node is passed on to the command's."""
 
 
 class Parcel(Record):
@@ -89,31 +91,40 @@ def publish(*paths: Path) -> None:
         store().write(f"{name_of(path)}.json", about.model_dump_json().encode())
 
 
-def obtain(*paths: Path) -> list[Path]:
+def obtain(*paths: Path, growing: bool = False) -> list[Path]:
     """Put published files, as they were published last, where they would be on one disk; those
-    that there are. Raises StageFailed when what arrives is never what was published.
+    that there are. One that is `growing`, and is as long here, may be written to by a process of
+    this node: it stays. Raises StageFailed when what arrives is never what was published.
     """
-    return [path for path in paths if (_obtained(path) if apart() else path.exists())]
+    return [path for path in paths if (_obtained(path, growing) if apart() else path.exists())]
 
 
-def _obtained(path: Path) -> bool:
+def _obtained(path: Path, growing: bool) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
     arriving = path.with_name(f".{path.name}.arriving")
     for _ in range(ATTEMPTS):  # it may be replaced between its record and itself
         text = store().read(f"{name_of(path)}.json")
         if text is None:
             return False
+        about = FileRecord.model_validate_json(text)
+        if growing and path.exists() and path.stat().st_size >= about.size:
+            return True
         with contextlib.suppress(FileNotFoundError):
             store().get(name_of(path), arriving)
-            if not difference(FileRecord.model_validate_json(text), record(arriving)):
+            if not difference(about, record(arriving)):
                 arriving.replace(path)
                 return True
     raise StageFailed(f"{store().at(name_of(path))} is not what was put there; run again")
 
 
 def withdraw(path: Path) -> None:
-    """Remove a published file."""
+    """Remove a published file, here and for all others."""
     path.unlink(missing_ok=True)
+    unpublish(path)
+
+
+def unpublish(path: Path) -> None:
+    """Let no other node find a file any more."""
     if apart():
         store().remove(name_of(path))
         store().remove(f"{name_of(path)}.json")

@@ -50,8 +50,9 @@ def check_store() -> None:
     if deaf := _asked(_cannot_read, token):
         why = "; ".join(f"{host}: {told}" for host, told in sorted(deaf.items()))
         raise BadInput(
-            f"nodes of the Ray cluster cannot work with HEADRACE_STORE, {shared.root}: {why}. Install its package there (extras `s3`, "
-            "`gcs`), give them its credentials, and name a place that is the same from every node"
+            f"nodes of the Ray cluster cannot work with HEADRACE_STORE, {shared.root}: "
+            f"{why}. Install its package there (extras `s3`, `gcs`), give them its credentials, "
+            "and name a place that is the same from every node"
         )
 
 

@@ -74,9 +74,14 @@ def stage_tracker(
     stage = info(function)
     if parent is None or not stage.tracked:
         return NullTracker()
-    key = f"{stage.name}-{fingerprint[:8]}" if fingerprint else f"{parent}-{name}"
+    key = journal_key(stage.name, fingerprint) if fingerprint else f"{parent}-{name}"
     tags = {"headrace.stage": stage.name, "headrace.fingerprint": fingerprint or ""}
     return JournalTracker(key, {"name": name, "parent": parent, "tags": tags})
+
+
+def journal_key(stage: str, fingerprint: str) -> str:
+    """What the journals of one stage run are found by."""
+    return f"{stage}-{fingerprint[:8]}"
 
 
 def settle(tracker: Tracker) -> None:

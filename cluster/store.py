@@ -47,6 +47,7 @@ from cluster.placement import Placement
 from cluster.resources import Usage, measured
 from cluster.tracking import NullTracker, Tracker
 
+PROGRESS = "progress.json"
 SHOWN_BYTES = 64 << 20
 LIBRARIES = ("torch", "deepspeed", "tokenizers", "pyarrow", "numpy")
 
@@ -99,6 +100,7 @@ class Draft:
     facts: dict[str, Any] = field(default_factory=dict)
     on_progress: Callable[[dict[str, Any]], None] | None = None
     _last_progress: float = 0.0
+    _published: float = 0.0
     _bytes: float = 0.0
 
     def progress(self, done: float, total: float, unit: str, **figures: float) -> None:
@@ -110,7 +112,10 @@ class Draft:
             return
         self._last_progress = now
         report = {"done": done, "total": total, "unit": unit, **figures}
-        write_atomically(self.scratch / "progress.json", json.dumps(report))
+        write_atomically(self.scratch / PROGRESS, json.dumps(report))
+        if apart() and now - self._published > handover.FOLLOW_SECONDS:
+            self._published = now
+            handover.publish(self.scratch / PROGRESS)
         if self.on_progress:
             self.on_progress(report)
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cluster.environment import given_store
-from cluster.home import subfolder
+from cluster.handover import names_in, obtain, publish, unpublish
+from cluster.home import apart, subfolder
 
 LONGEST_VALUE = 500
 log = logging.getLogger("headrace.tracking")
@@ -87,7 +88,9 @@ class JournalTracker:
     """
 
     def __init__(self, key: str, about: Mapping[str, Any]):
-        self.path = _current(subfolder("tracking"), re.sub(r"[^\w.-]", "_", key))
+        key = re.sub(r"[^\w.-]", "_", key)
+        obtain_journals(key)
+        self.path = _current(subfolder("tracking"), key)
         # First: a line appended to half a one would make both unreadable.
         mend(self.path)
         self._last_step = last_step(self.path)
@@ -108,6 +111,7 @@ class JournalTracker:
         new = [_numbers(row) for row in rows if row["step"] > self._last_step]
         if new:
             append(self.path, {"rows": new})
+            publish(self.path)
             self._last_step = new[-1]["step"]
 
     def datasets(self, inputs: Mapping[str, Any]) -> None:
@@ -134,6 +138,24 @@ class JournalTracker:
     def close(self, status: str = "FINISHED") -> None:
         """End the run. One that did not finish goes on when its stage is tried again."""
         append(self.path, {"end": status})
+        publish(self.path)
+
+
+def obtain_journals(key: str) -> None:
+    """Have the journals of a key that another node of a run apart has begun."""
+    if apart():
+        obtain(*_published(key), growing=True)
+
+
+def forget_journals(key: str) -> None:
+    """Remove what nodes have passed on of journals that are here by now."""
+    for path in _published(key):
+        unpublish(path)
+
+
+def _published(key: str) -> list[Path]:
+    names = [name for name in names_in(subfolder("tracking")) if name.startswith(f"{key}.")]
+    return [subfolder("tracking") / name for name in names if name.endswith(".jsonl")]
 
 
 def append(path: Path, event: Mapping[str, Any]) -> None:

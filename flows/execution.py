@@ -34,6 +34,7 @@ from cluster.ray_tasks import end_tasks
 from cluster.runs import StageRecord
 from cluster.stage import build, info
 from cluster.store import Spec, Store
+from flows.following import Follower
 from flows.plan.dag import Dag, Node
 
 log = logging.getLogger("headrace.run")
@@ -136,6 +137,7 @@ class Run:
         self.records: dict[str, StageRecord] = {}
         self.restarts = 0
         self.no_ray: State[str] | None = None
+        self.follower = Follower(dag.store)
 
     def carry_out(self, on_stage: Callable[[StageRecord], None]) -> None:
         """Start every stage when what it needs has ended, and record what becomes of it."""
@@ -148,6 +150,7 @@ class Run:
             for node in self.ended():
                 found = _record(node, self.handles[node.name], self.causes(node), self.dag.store)
                 self.records[node.name] = found
+                self.follower.end(node, found.state == "built")
                 on_stage(found)
 
     def start(self, node: Node) -> Handle:
@@ -216,6 +219,7 @@ class Run:
         import ray
 
         running = self._references(started)
+        self.follower.look(running.values())
         try:
             ready, _ = ray.wait(list(running), num_returns=1, timeout=DEATH_POLL_SECONDS)
         except SystemError as error:  # how Ray passes on what a signal handler raises

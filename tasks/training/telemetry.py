@@ -109,7 +109,7 @@ class Follower:
         told, ended = 0, False
         while not ended:  # once more at the end: the last rows come just before it
             ended = self._done.wait(self._pause)
-            obtain(self._path)
+            obtain(self._path, growing=True)
             if (row := last_row(self._path)) and row["step"] != told:
                 self._reporter.progress(row)
                 told = row["step"]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cluster.two_nodes import two_nodes
 
+HEADRACE = ("-c", "import headrace; headrace.main()")
 TOY = Path(__file__).with_name("apart_toy.py")
 
 
@@ -21,6 +22,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     folder = tmp_path_factory.mktemp("nodes")
     with two_nodes(folder) as address:
         yield address, folder
+        down = [*HEADRACE, "down", "--home", str(folder / "driver")]
+        subprocess.run([sys.executable, *down], check=True, capture_output=True)
 
 
 def run(
@@ -57,7 +60,7 @@ def test_blocks_and_artifacts_go_through_the_store_and_outlive_their_node(
 def test_without_a_store_a_run_is_refused_before_its_first_stage(
     cluster: tuple[str, Path],
 ) -> None:
-    done = run(cluster, "-c", "import headrace; headrace.main()", "data", "smoke", "--json")
+    done = run(cluster, *HEADRACE, "data", "smoke", "--json")
     assert done.returncode == 2, done.stderr[-3000:]
     told = {stage["state"] for stage in json.loads(done.stdout)["stages"]}
     assert "built" not in told

@@ -57,7 +57,7 @@ def test_another_machine_finds_what_the_first_one_built(tmp_path: Path, bucket: 
 
 
 def test_a_missing_package_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(url: str) -> None:
+    def absent(url: str, **_: object) -> None:
         raise ImportError("Install s3fs to access S3")
 
     monkeypatch.setattr("fsspec.core.url_to_fs", absent)

@@ -47,7 +47,7 @@ class TokenStream:
         self._shards: dict[int, Column] = {}
         self._mapped = self._touched = 0
         for name in self._names:
-            artifact.data(name).sized()
+            artifact.data(name).check()
 
     def __len__(self) -> int:
         return self._end_list[-1]
