@@ -114,7 +114,6 @@ def _of_this_user(asked: HTTPConnection) -> bool:
 
     A browser shows its cookies to every port of a host, also to one that a stranger listens on.
     """
-
     ends = [_hexadecimal(*asked.scope[end]) for end in ("client", "server")]
     tables = [table for name in ("tcp", "tcp6") if (table := Path("/proc/net", name)).exists()]
     for row in (line.split() for table in tables for line in table.read_text().splitlines()):

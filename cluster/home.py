@@ -13,16 +13,8 @@ from typing import Any
 
 from cluster.errors import BadInput
 
-OF_A_HOME = {
-    "artifacts",
-    "locks",
-    "logs",
-    "mlflow",
-    "prefect",
-    "ray_token",
-    "runs",
-    "services.json",
-}
+OF_A_HOME = {"ray_token", "services.json"}
+"""What nothing else has in it."""
 OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 APART = "HEADRACE_APART"
 """Set, once the nodes were asked, in all processes of a run whose nodes have their own homes: the
@@ -46,22 +38,22 @@ def home() -> Path:
         ) from error
     about = path.stat()
     if about.st_uid != os.getuid() or about.st_mode & OF_OTHERS:
-        _make_private(path, about.st_uid)
+        _make_private(path, about)
     return path
 
 
-def _make_private(path: Path, owner: int) -> None:
+def _make_private(path: Path, about: os.stat_result) -> None:
     """Close a home to other users. Raises BadInput where it cannot be one's own.
 
     What holds other things, as /tmp does, is nobody's to close.
     """
-    if owner != os.getuid():
+    if about.st_uid != os.getuid():
         raise BadInput(
-            f"the home {path} belongs to another user (id {owner}), who could read and change what "
-            "is in it; name a folder of your own, with --home or HEADRACE_HOME"
+            f"the home {path} belongs to another user (id {about.st_uid}), who could read and "
+            "change what is in it; name a folder of your own, with --home or HEADRACE_HOME"
         )
     inside = {entry.name for entry in path.iterdir()}
-    if inside and not inside & OF_A_HOME:
+    if about.st_mode & stat.S_ISVTX or (inside and not inside & OF_A_HOME):
         raise BadInput(
             f"the home {path} is open to other users and holds other things: `chmod 700 {path}` if "
             "it is yours alone, or name another folder, with --home or HEADRACE_HOME"

@@ -14,7 +14,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.mark.parametrize("inside", [None, "runs", "services.json"])
+@pytest.mark.parametrize("inside", [None, "ray_token", "services.json"])
 def test_a_home_that_is_open_to_others_is_closed(fresh_home: Path, inside: str | None) -> None:
     fresh_home.mkdir(mode=0o755)
     if inside:
@@ -23,14 +23,17 @@ def test_a_home_that_is_open_to_others_is_closed(fresh_home: Path, inside: str |
     assert mode(home()) == 0o700
 
 
-def test_a_folder_that_holds_other_things_is_left_as_it_is(fresh_home: Path) -> None:
+@pytest.mark.parametrize(("lax", "inside"), [(0o1777, "services.json"), (0o755, "thesis.tex")])
+def test_a_folder_that_holds_other_things_is_left_as_it_is(
+    fresh_home: Path, lax: int, inside: str
+) -> None:
     """Such as /tmp, or all that the user has."""
     fresh_home.mkdir()
-    (fresh_home / "thesis.tex").touch()
-    fresh_home.chmod(0o1777)
+    (fresh_home / inside).touch()
+    fresh_home.chmod(lax)
     with pytest.raises(BadInput, match=f"chmod 700 {fresh_home}"):
         home()
-    assert mode(fresh_home) == 0o1777
+    assert mode(fresh_home) == lax
     fresh_home.chmod(0o700)
     assert home() == fresh_home
 

@@ -14,6 +14,7 @@ import pytest
 
 from cluster import processes, services
 from cluster.errors import BadInput
+from cluster.keys import authorization
 from cluster.processes import Process, spawn, stop
 
 
@@ -120,6 +121,20 @@ def _use(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "answers", lambda name, url, ours: not ours)
     assert services.status()["prefect"] == {"url": up.prefect_ui, "pid": None, "healthy": True}
     assert services.status()["ray"] == {"url": "127.0.0.1:1", "pid": None, "healthy": False}
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_server_of_the_user_gets_no_password_of_ours(
+    fresh_home: Path, no_variables: None, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    """A parent process may have left one in the environment."""
+    word = "Bearer mine" if own else authorization("http://127.0.0.1:4200")
+    monkeypatch.setenv(services.HEADERS, json.dumps({"Authorization": word}))
+    monkeypatch.setattr(services, "spawn", lambda name, *a: this_process())
+    with answering(200) as address:
+        monkeypatch.setenv("PREFECT_API_URL", f"{address}/api")
+        services.up()
+    assert (services.HEADERS in os.environ) is own
 
 
 def test_what_the_user_names_and_is_away_is_told_at_once(
