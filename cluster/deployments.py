@@ -1,26 +1,41 @@
-"""Scheduled runs: a Prefect deployment on the work pool `headrace`, and the worker that runs it.
+"""Scheduled runs: a Prefect deployment on a work pool, and the worker that runs it.
 
-What a deployment runs stands in `$HEADRACE_HOME/deployments`, where its worker reads it.
+Runs in the pool of processes belong to this machine: its Python, its home, this folder; what they run
+stands in `$HEADRACE_HOME/deployments`, where their worker reads it. Runs in a pool of containers
+have an image, and the addresses of what they use: no path of this machine.
 """
 
 import contextlib
 import os
+import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 from uuid import UUID
 
-from cluster.environment import is_secret, worker_variables
+from cluster.environment import given, is_secret, prepare, worker_variables
 from cluster.errors import BadInput
 from cluster.files import write_atomically
 from cluster.home import home, subfolder
 from cluster.prefect_server import client
-from cluster.services import WORK_POOL, given_prefect, start_worker, up
+from cluster.services import WORK_POOL, check_prefect, given_prefect, start_worker, up
 from cluster.settings import Record
 
 if TYPE_CHECKING:
     from prefect import Flow
 
+Pool = Literal["process", "docker", "kubernetes"]
+POOLS: Mapping[Pool, str] = {
+    "process": WORK_POOL,
+    "docker": f"{WORK_POOL}-docker",
+    "kubernetes": f"{WORK_POOL}-kubernetes",
+}
+# What a container cannot do without: its own disk ends with it.
+ADDRESSES = ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", "HEADRACE_STORE")
+A_PATH = re.compile("~?/|file:|sqlite:")
+KUBERNETES_SECRET = "headrace"  # noqa: S105  the Secret's name
 SCHEDULER_SECONDS = 15.0
 
 
@@ -39,23 +54,46 @@ def deploy(
     name: str,
     cron: str,
     parameters: dict[str, Any] | None = None,
+    pool: Pool = "process",
+    image: str | None = None,
 ) -> dict[str, Any]:
-    """Create or replace a deployment and see to it that a worker runs it.
+    """Create or replace a deployment; for processes, see to it that a worker runs it.
 
-    `entrypoint` is the flow's module path (`headrace.pipeline`); its runs are processes with this
-    Python and this home, in this folder, to which paths are relative and where Prefect looks for
-    that module first. The schedule is `cron`.
-    Returns `deployment` (flow name/name) and `next_run` (ISO time, UTC).
+    `entrypoint` is the flow's module path (`headrace.pipeline`). Processes run in this folder, to
+    which paths are relative and where Prefect looks for that module first. Containers have `image`.
+    The schedule is `cron`. Raises BadInput where containers have no image, or could not reach what
+    they need.
+    Returns `deployment` (flow name/name), `next_run` (ISO time, UTC) and the work pool, `pool`.
     """
-    up()
-    _create_work_pool()
-    ours = Deployed(entrypoint=entrypoint, variables=_variables(), folder=Path.cwd())
-    deployment = _deployment(flow, name, cron, parameters or {}, ours)
+    from prefect.context import refresh_global_settings_context
+
+    prepare()
+    if pool == "process":
+        up()
+        ours = Deployed(entrypoint=entrypoint, variables=_variables(), folder=Path.cwd())
+        # For the workers of a server of the user's own, which may be on other hosts.
+        job = {"env": ours.variables, "working_dir": str(ours.folder)} if given_prefect() else {}
+    else:
+        ours, job = None, _container(pool, image)
+        check_prefect()
+        refresh_global_settings_context()  # a profile's server is known since `prepare`
+    _create_work_pool(pool)
+    deployment = _deployment(flow, name, cron, parameters or {}, job)
     deployment.entrypoint = entrypoint
-    deployment_id = str(deployment.apply(work_pool_name=WORK_POOL))
-    write_atomically(record(deployment_id), ours.model_dump_json(indent=1))
-    start_worker()
-    return {"deployment": f"{flow.name}/{name}", "next_run": _next_run(deployment_id)}
+    deployment_id = str(deployment.apply(work_pool_name=POOLS[pool]))
+    if ours:
+        write_atomically(record(deployment_id), ours.model_dump_json(indent=1))
+        if not (given_prefect() and worker_online(pool)):
+            start_worker()
+    found = {"deployment": f"{flow.name}/{name}", "next_run": _next_run(deployment_id)}
+    return found | {"pool": POOLS[pool]}
+
+
+def worker_online(pool: Pool) -> bool:
+    """Whether the server has lately heard of a worker that takes the runs of a pool."""
+    with client() as server:
+        workers = server.read_workers_for_work_pool(POOLS[pool])
+    return any(worker.status == "ONLINE" for worker in workers)
 
 
 def deployed(deployment_id: UUID | None) -> Deployed:
@@ -79,7 +117,7 @@ def _deployment(
     name: str,
     cron: str,
     parameters: dict[str, Any],
-    ours: Deployed,
+    job: dict[str, Any],
 ) -> Any:
     from prefect.deployments.runner import EntrypointType, RunnerDeployment
 
@@ -88,28 +126,65 @@ def _deployment(
         name,
         cron=cron,
         parameters=parameters,
-        work_pool_name=WORK_POOL,
-        # For the workers of a server of the user's own, which may be on other hosts.
-        job_variables={"env": ours.variables, "working_dir": str(ours.folder)}
-        if given_prefect()
-        else {},
+        job_variables=job,
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
 
 
 def _variables() -> dict[str, str]:
     """What a run's process needs; secrets and the server's address are its worker's own."""
-    passed = worker_variables() | {"PYTHONPATH": os.environ["PYTHONPATH"]}
-    own = {name for name, value in passed.items() if is_secret(name, value)} | {"PREFECT_API_URL"}
-    return {name: value for name, value in passed.items() if name not in own}
+    passed = _told() | {"PYTHONPATH": os.environ["PYTHONPATH"]}
+    return {name: value for name, value in passed.items() if name != "PREFECT_API_URL"}
 
 
-def _create_work_pool() -> None:
+def _container(pool: Pool, image: str | None) -> dict[str, Any]:
+    """A run in an image; raises BadInput where it would not reach what it needs."""
+    if not image:
+        raise BadInput(f"--pool {pool} needs --image: Headrace's, from the Dockerfile in its clone")
+    for name in (*ADDRESSES, "RAY_ADDRESS"):
+        _check_reached(name, given(name), name in ADDRESSES)
+    passed = {name: value for name, value in _told().items() if not A_PATH.match(value)}
+    return {"env": passed, "image": image}
+
+
+def _check_reached(name: str, value: str | None, needed: bool) -> None:
+    """Raise BadInput for an address that no other machine reaches."""
+    if not value and needed:
+        raise BadInput(f"{name} is not set: containers need it, and have nothing in its place")
+    address = value or ""
+    host = urlsplit(address if "//" in address else f"//{address}").hostname or ""
+    if A_PATH.match(address) or host == "localhost" or host.startswith("127."):
+        raise BadInput(
+            f"{name} is {value}, which is this machine's own: name one that containers reach too"
+        )
+
+
+def _told() -> dict[str, str]:
+    """What every run needs. Secrets are its worker's own, or its pool's: a deployment is read by
+    all who see the server.
+    """
+    address = os.environ.get("RAY_ADDRESS")
+    passed = worker_variables() | ({"RAY_ADDRESS": address} if address else {})
+    return {name: value for name, value in passed.items() if not is_secret(name, value)}
+
+
+def _create_work_pool(pool: Pool) -> None:
+    """A pool without a template takes that of its first worker."""
     from prefect.client.schemas.actions import WorkPoolCreate
     from prefect.exceptions import ObjectAlreadyExists
 
     with client() as server, contextlib.suppress(ObjectAlreadyExists):
-        server.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process"))
+        template = _with_secret(server.read_worker_metadata()) if pool == "kubernetes" else {}
+        wanted = WorkPoolCreate(name=POOLS[pool], type=pool, base_job_template=template)
+        server.create_work_pool(wanted)
+
+
+def _with_secret(known: dict[str, Any]) -> dict[str, Any]:
+    """Prefect's own template of a job, with the variables of a Secret of the cluster's."""
+    template = known["prefect-kubernetes"]["kubernetes"]["default_base_job_configuration"]
+    pod = template["job_configuration"]["job_manifest"]["spec"]["template"]["spec"]
+    pod["containers"][0]["envFrom"] = [{"secretRef": {"name": KUBERNETES_SECRET, "optional": True}}]
+    return template
 
 
 def _next_run(deployment_id: str) -> str | None:

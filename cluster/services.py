@@ -94,7 +94,7 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
         else:
             if OURS in os.environ.get(HEADERS, ""):  # of a parent process, or of an earlier call
                 del os.environ[HEADERS]
-            _check_prefect()
+            check_prefect()
         _tell_of_mlflow(_given_mlflow())
         mlflow = _mlflow_of(given_store()) or _start("mlflow")
         if "worker" in _read() and alive("worker") is None:
@@ -186,7 +186,7 @@ def _server_status(name: str, url: str | None) -> dict[str, Any]:
     return {"url": url, "pid": process.pid if process else None, "healthy": healthy}
 
 
-def _check_prefect() -> None:
+def check_prefect() -> None:
     """Raise BadInput unless the user's Prefect server answers; it may want to know who asks."""
     api = str(given("PREFECT_API_URL"))
     try:

@@ -1,5 +1,6 @@
 """`headrace doctor`: what is wrong is found, told of by node, and comes with a cure."""
 
+import contextlib
 import json
 import os
 import signal
@@ -187,9 +188,8 @@ def two_nodes(shared_home: Path) -> Iterator[str]:
     assert process.stdin and process.stdout
     yield process.stdout.readline().strip()
     process.stdin.close()
-    try:
-        process.wait(30)
-    finally:
+    process.wait(60)
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
