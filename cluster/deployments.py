@@ -1,19 +1,24 @@
 """Scheduled runs: a Prefect deployment on a work pool, and the worker that runs it.
 
-Runs in the pool of processes belong to this machine: its Python, its home, this folder; what they run
-stands in `$HEADRACE_HOME/deployments`, where their worker reads it. Runs in a pool of containers
-have an image, and the addresses of what they use: no path of this machine.
+Runs in the pool of processes belong to this machine: its Python, its home, this folder; what they
+run stands in `$HEADRACE_HOME/deployments`, where their worker reads it. Runs in a pool of
+containers have an image, and the addresses of what they use: no path of this machine.
+
+    python -m cluster.deployments kubernetes    # makes that pool, before a worker of it starts
 """
 
 import contextlib
 import os
 import re
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 from uuid import UUID
+
+from pydantic import TypeAdapter
 
 from cluster.environment import given, is_secret, prepare, worker_variables
 from cluster.errors import BadInput
@@ -35,7 +40,7 @@ POOLS: Mapping[Pool, str] = {
 # What a container cannot do without: its own disk ends with it.
 ADDRESSES = ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", "HEADRACE_STORE")
 A_PATH = re.compile("~?/|file:|sqlite:")
-KUBERNETES_SECRET = "headrace"  # noqa: S105  the Secret's name
+IN_KUBERNETES = "headrace"  # the namespace of runs, and the Secret whose variables they get
 SCHEDULER_SECONDS = 15.0
 
 
@@ -77,7 +82,7 @@ def deploy(
         ours, job = None, _container(pool, image)
         check_prefect()
         refresh_global_settings_context()  # a profile's server is known since `prepare`
-    _create_work_pool(pool)
+    create_work_pool(pool)
     deployment = _deployment(flow, name, cron, parameters or {}, job)
     deployment.entrypoint = entrypoint
     deployment_id = str(deployment.apply(work_pool_name=POOLS[pool]))
@@ -168,8 +173,8 @@ def _told() -> dict[str, str]:
     return {name: value for name, value in passed.items() if not is_secret(name, value)}
 
 
-def _create_work_pool(pool: Pool) -> None:
-    """A pool without a template takes that of its first worker."""
+def create_work_pool(pool: Pool) -> None:
+    """Make a work pool, unless there is one; without a template it takes its first worker's."""
     from prefect.client.schemas.actions import WorkPoolCreate
     from prefect.exceptions import ObjectAlreadyExists
 
@@ -180,10 +185,13 @@ def _create_work_pool(pool: Pool) -> None:
 
 
 def _with_secret(known: dict[str, Any]) -> dict[str, Any]:
-    """Prefect's own template of a job, with the variables of a Secret of the cluster's."""
+    """Prefect's own template of a job, in our namespace and with the variables of our Secret."""
     template = known["prefect-kubernetes"]["kubernetes"]["default_base_job_configuration"]
+    template["variables"]["properties"]["namespace"]["default"] = IN_KUBERNETES
     pod = template["job_configuration"]["job_manifest"]["spec"]["template"]["spec"]
-    pod["containers"][0]["envFrom"] = [{"secretRef": {"name": KUBERNETES_SECRET, "optional": True}}]
+    pod["containers"][0]["envFrom"] = [{"secretRef": {"name": IN_KUBERNETES, "optional": True}}]
+    # Else a Service named `prefect` gives variables that Prefect takes for its settings.
+    pod["enableServiceLinks"] = False
     return template
 
 
@@ -205,3 +213,8 @@ def _next_run(deployment_id: str) -> str | None:
                 return start.isoformat() if start else None
             time.sleep(0.3)
     return None
+
+
+if __name__ == "__main__":
+    prepare()
+    create_work_pool(TypeAdapter(Pool).validate_python(sys.argv[1]))
