@@ -14,7 +14,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.mark.parametrize("inside", [None, "ray_token", "services.json"])
+@pytest.mark.parametrize("inside", [None, "ray_token", "artifacts"])
 def test_a_home_that_is_open_to_others_is_closed(fresh_home: Path, inside: str | None) -> None:
     fresh_home.mkdir(mode=0o755)
     if inside:

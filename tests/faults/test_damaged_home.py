@@ -146,7 +146,7 @@ def test_a_plan_says_what_is_damaged_and_a_record_stops_nothing(
 
 def test_rows_that_are_missing_are_missed(fresh_home: Path) -> None:
     """A manifest that proves itself and names too few files, as a wrong writer would leave it."""
-    folder = fresh_home / "in"
+    folder = fresh_home.parent / "in"
     folder.mkdir(parents=True)
     for name in "ab":
         rows = [json.dumps({"text": f"{name} {n} " + "words of it " * 40}) for n in range(50)]
