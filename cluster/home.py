@@ -13,7 +13,7 @@ from typing import Any
 
 from cluster.errors import BadInput
 
-OF_A_HOME = {"artifacts", "locks", "ray_token", "runs", "services.json"}
+OF_A_HOME = {"artifacts", "locks", "ray_token", "runs", "services.json", "tracking"}
 OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 APART = "HEADRACE_APART"
 """Set, once the nodes were asked, in all processes of a run whose nodes have their own homes: the

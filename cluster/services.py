@@ -88,11 +88,14 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
             prefect = str(server.url)
             put("PREFECT_API_URL", f"{prefect}/api")
             # Of all that tells Prefect's clients who they are, its websockets send this alone.
-            put(HEADERS, json.dumps({"Authorization": authorization(prefect)}))
+            put(HEADERS, json.dumps({"Authorization": authorization(prefect), "For": prefect}))
             if wait_for_prefect:
                 wait("prefect")
         else:
-            if OURS in os.environ.get(HEADERS, ""):  # of a parent process, or of an earlier call
+            told = os.environ.get(HEADERS, "")
+            if (
+                OURS in told and f'"{prefect}"' not in told
+            ):  # from a parent process, or an earlier call
                 del os.environ[HEADERS]
             check_prefect()
         _tell_of_mlflow(_given_mlflow())

@@ -123,18 +123,19 @@ def _use(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert services.status()["ray"] == {"url": "127.0.0.1:1", "pid": None, "healthy": False}
 
 
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("whose", ["the user's", "another server's", "of another home"])
 def test_a_server_of_the_user_gets_no_password_of_ours(
-    fresh_home: Path, no_variables: None, monkeypatch: pytest.MonkeyPatch, own: bool
+    fresh_home: Path, no_variables: None, monkeypatch: pytest.MonkeyPatch, whose: str
 ) -> None:
-    """A parent process may have left one in the environment."""
-    word = "Bearer mine" if own else authorization("http://127.0.0.1:4200")
-    monkeypatch.setenv(services.HEADERS, json.dumps({"Authorization": word}))
+    """A parent process may have left one in the environment, for this server or another."""
     monkeypatch.setattr(services, "spawn", lambda name, *a: this_process())
     with answering(200) as address:
+        of = "http://127.0.0.1:4200" if whose == "another server's" else address
+        word = "Bearer mine" if whose == "the user's" else authorization(of)
+        monkeypatch.setenv(services.HEADERS, json.dumps({"Authorization": word, "For": of}))
         monkeypatch.setenv("PREFECT_API_URL", f"{address}/api")
         services.up()
-    assert (services.HEADERS in os.environ) is own
+    assert (services.HEADERS in os.environ) is (whose != "another server's")
 
 
 def test_what_the_user_names_and_is_away_is_told_at_once(
