@@ -36,6 +36,7 @@ from cluster.home import APART, apart, home
 from cluster.homes import check_store, check_there_is_a_store, without_home
 from cluster.machine import cpus
 from cluster.processes import end_all_with, tail, temporary_folder
+from cluster.ray_node import become_node
 from cluster.services import check_ray
 
 OBJECT_STORE_BYTES = 200_000_000
@@ -103,6 +104,7 @@ def start(checked: bool = True) -> None:
         forget(APART)
         if address := os.environ.get("RAY_ADDRESS"):
             check_ray()
+            become_node(address)
             if os.environ.get("HEADRACE_OWN_HOMES"):
                 put(APART, str(home()))
             _join(address)

@@ -19,6 +19,7 @@ from cluster.node_report import NodeReport, versions
 from tests.pages import ROOT
 
 SECRET = "canary-of-the-bucket"
+OPEN = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}  # a cluster's Ray is not on the loopback alone
 
 
 @pytest.fixture(autouse=True)
@@ -180,6 +181,7 @@ def two_nodes(shared_home: Path) -> Iterator[str]:
     """The address of a cluster of two nodes on this machine, started as an administrator would."""
     process = subprocess.Popen(
         [sys.executable, "-c", CLUSTER],
+        env=os.environ | OPEN,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -198,7 +200,7 @@ def test_every_node_of_a_cluster_is_asked_and_secrets_reach_it_unrecorded(
     two_nodes: str, tmp_path: Path
 ) -> None:
     """Ray's own logs are where a secret would be found that it was given with `env_vars`."""
-    given = {"RAY_ADDRESS": two_nodes, "HEADRACE_HOME": str(tmp_path / "home")}
+    given = OPEN | {"RAY_ADDRESS": two_nodes, "HEADRACE_HOME": str(tmp_path / "home")}
     given |= {"AWS_SECRET_ACCESS_KEY": SECRET, "HEADRACE_STORE": f"file://{tmp_path}/bucket"}
     code = (
         "import sys, ray; from flows.cli import app\n"
@@ -226,3 +228,32 @@ def test_every_node_of_a_cluster_is_asked_and_secrets_reach_it_unrecorded(
     logs = [path for path in Path(session).rglob("*") if path.is_file()]
     assert len(logs) > 10
     assert [path for path in logs if SECRET.encode() in path.read_bytes()] == []
+
+
+DRIVER = """
+import ray
+from cluster import ray_node, ray_session
+own = ray_node._has_node
+answers = iter([False, False])
+ray_node._has_node = lambda port: next(answers, own(port))
+ray_session.start()
+for _ in range(900):
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if len(alive) == 3:
+        break
+    import time; time.sleep(0.2)
+print(sorted(node.get("CPU", 0.0) for node in alive))
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_elsewhere_is_a_node_without_cpus_meanwhile(
+    two_nodes: str, tmp_path: Path
+) -> None:
+    """As if this machine had no node of the cluster yet."""
+    given = OPEN | {"RAY_ADDRESS": two_nodes, "HEADRACE_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-c", DRIVER]
+    done = subprocess.run(
+        command, env=os.environ | given, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[0.0, 1.0, 1.0]\n", done.stdout + done.stderr
