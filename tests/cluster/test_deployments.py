@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import refresh_global_settings_context
 from prefect.exceptions import ObjectNotFound
@@ -61,14 +61,13 @@ def wait_for(path: Path, seconds: float = 120.0) -> str:
 
 def tamper(deployment: str, command: str) -> None:
     """Ask for what who has the server's password can have Prefect's own worker do."""
-    body: dict[str, Any] = {
-        "job_variables": {"command": command, "working_dir": "/", "env": {"PYTHONPATH": "/no"}},
-        "entrypoint": "os.system",
-        "pull_steps": [{"prefect.deployments.steps.run_shell_script": {"script": command}}],
-    }
-    with prefect_api() as server:
-        about = server.get(f"/deployments/name/{deployment}").json()
-        server.patch(f"/deployments/{about['id']}", json=body).raise_for_status()
+    hostile = DeploymentUpdate(
+        job_variables={"command": command, "working_dir": "/", "env": {"PYTHONPATH": "/no"}},
+        entrypoint="os.system",
+        pull_steps=[{"prefect.deployments.steps.run_shell_script": {"script": command}}],
+    )
+    with client() as server:
+        server.update_deployment(server.read_deployment_by_name(deployment).id, hostile)
 
 
 def test_what_a_scheduled_run_does_is_not_the_servers_to_say(
