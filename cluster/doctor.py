@@ -223,6 +223,13 @@ def _ports(found: Findings) -> Check:
         return ", ".join(f"{name} does not answer ({told})" for name, told in dead.items())
 
     asked = sorted({name for one in found.reports.values() for name in one.services})
+    if found.hosts > 1 and "Prefect" not in asked:
+        return Check(
+            "ports",
+            False,
+            "PREFECT_API_URL is not set, and a server that a run starts is for this machine alone",
+            "start a Prefect server that all nodes reach, and name it in PREFECT_API_URL",
+        )
     return _check(
         "ports",
         found.faults(closed),

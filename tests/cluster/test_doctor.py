@@ -161,6 +161,15 @@ def test_each_fault_of_a_node_fails_one_check(
     assert check.name == name and why in check.why and check.cure
 
 
+def test_hosts_need_a_prefect_server_that_all_of_them_reach() -> None:
+    two = {name: node(address=name, services={}, resolved={}) for name in ("10.0.0.1", "10.0.0.2")}
+    found = Findings("head:6379", two)
+    failing = [one for check in CHECKS if (one := check(found)) and not one.ok]
+    assert [(one.name, one.why[:26]) for one in failing] == [
+        ("ports", "PREFECT_API_URL is not set")
+    ]
+
+
 def test_homes_of_their_own_are_fine_with_a_store() -> None:
     assert failed({"sees_mark": False}, store="s3://bucket/prefix") == []
 
