@@ -152,7 +152,7 @@ class Store:
         """
         # The path of one that lies elsewhere stays as it is.
         own, cached = self.root / "artifacts" / name, self.root / FETCHED / name
-        if not apart() and (own / MANIFEST).exists():
+        if not apart() and ((own / MANIFEST).exists() or not self.shared):
             return Artifact.load(own)
         keep_manifest(cached)
         artifact = Artifact.load(cached)

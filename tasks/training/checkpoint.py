@@ -149,9 +149,10 @@ class Writing:
                 handover.copy_out(self._temporary / RECORD, final / RECORD)
                 # There is one where it was found damaged, and training has come to this step again.
                 shutil.rmtree(final, ignore_errors=True)
-                self._temporary.rename(final)
-                sync(final.parent)
-            except OSError as error:
+                if not apart():
+                    self._temporary.rename(final)
+                    sync(final.parent)
+            except Exception as error:  # of the disk, or of the library of the shared store
                 fault = str(error)
         # All raise or none: a rank that went on alone would wait for the others in its next step.
         _checked([{"fault": self.world.broadcast(fault)}])
@@ -159,7 +160,7 @@ class Writing:
             # Not earlier: until the new one has its name the old ones are all there is.
             for old in complete(final.parent)[KEPT:]:
                 handover.forget(old)
-        elif apart():  # of a node without the leading rank: the store has it
+        if apart():  # whole it is in the store alone: here are the files of this node's ranks
             shutil.rmtree(self._temporary, ignore_errors=True)
         return final
 
@@ -214,9 +215,15 @@ def agreed(folder: Path, world: World) -> Checkpoint | None:
     """What rank 0 finds to be the newest, on every rank, and on its node. Raises BadInput as
     `newest` does, and when it is damaged on the way.
     """
-    checkpoint = world.agree(lambda: newest(folder))
-    if checkpoint and apart() and (fault := read(brought(checkpoint.path)).fault()):
-        raise BadInput(f"{fault}; run the same command again")
+    checkpoint, error = world.agree(lambda: newest(folder)), None
+    if checkpoint and apart():
+        try:
+            fault = read(brought(checkpoint.path)).fault()
+            error = BadInput(f"{fault}; run the same command again") if fault else None
+        except Exception as found:  # of the library of the shared store
+            error = found
+        if any(world.gather(error is not None)):  # none goes on alone, to wait for the others
+            world.fail(error)
     return checkpoint
 
 

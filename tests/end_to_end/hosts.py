@@ -43,10 +43,10 @@ class Host:
     ) -> subprocess.Popen[str]:
         """A command on this host."""
         enter = ["nsenter", "-t", str(self.pid), "-m", "-u", "-p", "-n", f"-w{self.folder}"]
-        environment = os.environ | {"HOME": str(self.folder), "TMPDIR": str(self.folder)}
+        own = {"HOME": str(self.folder), "TMPDIR": str(self.folder)}
         return subprocess.Popen(
             [*enter, *command],
-            env=environment | dict(variables),
+            env=plain() | own | dict(variables),
             text=True,
             **options,  # type: ignore[call-overload]
         )
@@ -64,6 +64,12 @@ class Host:
     def kill(self) -> None:
         """End all of its processes at once; what lay in its folder is gone."""
         subprocess.run(["kill", "-9", str(self.pid)], check=True)
+
+
+def plain() -> dict[str, str]:
+    """The environment without what this test run has set for its own services."""
+    ours = ("HEADRACE_", "PREFECT_", "MLFLOW_", "RAY_", "DS_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
 @contextlib.contextmanager
@@ -106,7 +112,8 @@ def _down(count: int) -> None:
         ).stdout.split()
         if pids:
             subprocess.run(["kill", "-9", *pids], stderr=subprocess.DEVNULL)
-        subprocess.run(["ip", "netns", "del", f"{PREFIX}{number}"], stderr=subprocess.DEVNULL)
+        for gone in (["netns", "del", f"{PREFIX}{number}"], ["link", "del", f"{PREFIX}{number}v"]):
+            subprocess.run(["ip", *gone], stderr=subprocess.DEVNULL)
     subprocess.run(["ip", "link", "del", BRIDGE], stderr=subprocess.DEVNULL)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.hosts import GATEWAY, Host, hosts
+from tests.end_to_end.hosts import GATEWAY, Host, hosts, plain
 
 CODE, BIN = Path(__file__).parents[2], Path(sys.executable).parent
 TRAINED = ["--set", "placement.workers=2", "--set", "placement.checkpoint_seconds=0.5"]
@@ -49,7 +49,7 @@ def served(command: list[str], url: str, folder: Path) -> Iterator[None]:
     with (folder / f"{Path(command[0]).name}.log").open("w") as log:
         variables = SHARED | {"PREFECT_HOME": str(folder / "prefect"), "HOME": str(folder)}
         service = subprocess.Popen(
-            command, env=os.environ | variables, stdout=log, stderr=subprocess.STDOUT
+            command, env=plain() | variables, stdout=log, stderr=subprocess.STDOUT
         )
         try:
             while True:
@@ -103,7 +103,7 @@ def _run(folder: Path, *arguments: str, host: Host | None = None) -> subprocess.
             "HEADRACE_HOME": f"{host.folder}/home",
         }
         return host.start(command, variables, **pipes)
-    here = os.environ | {"HEADRACE_HOME": str(folder)}
+    here = plain() | {"HEADRACE_HOME": str(folder / "home")}
     return subprocess.Popen(command, env=here, text=True, **pipes)
 
 
@@ -137,7 +137,7 @@ def test_a_training_survives_its_host_without_a_shared_disk(
     alone = tmp_path / "alone"
     alone.mkdir()
     expected = _losses(_run(alone), alone / "log")
-    subprocess.run([BIN / "headrace", "down", "--home", alone], check=True)
+    subprocess.run([BIN / "headrace", "down", "--home", alone / "home"], check=True)
     logs = tmp_path / "driver"
     logs.mkdir()
     head = three[0]

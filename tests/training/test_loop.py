@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,9 +19,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 from cluster.errors import BadInput
+from cluster.home import home
 from cluster.placement import Placement
 from cluster.tracking import NullTracker
 from tasks.training import loss_scale
+from tasks.training.checkpoint import complete
 from tasks.training.job import CHECKPOINTS, Diverged, Program, TrainJob
 from tasks.training.launch import launch, load_trained
 from tasks.training.optimizers import groups_of
@@ -178,6 +181,23 @@ def test_a_stopped_fp16_training_goes_on_with_its_scale(
     assert losses(cut, zero_stage=zero_stage) == expected
     for name in ("loss_scale", "grad_norm"):
         assert [row[name] for row in rows(cut)] == [row[name] for row in rows(whole)]
+
+
+def test_a_training_goes_on_from_the_shared_store_where_its_node_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = losses(toy.job(tmp_path / "whole", checkpoint_seconds=1e-9))
+    monkeypatch.setenv("HEADRACE_STORE", f"file://{tmp_path}/bucket")
+    monkeypatch.setenv("HEADRACE_APART", str(tmp_path / "one"))
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "one"))
+    cut = toy.job(home() / "work" / "toy", checkpoint_seconds=1e-9)
+    with pytest.raises(RuntimeError, match="broken"):
+        launch(replace(cut, build=partial(toy.build, break_at=5)), Placement())
+    kept = complete(cut.scratch / CHECKPOINTS)
+    assert 1 <= len(kept) <= 2 and not list((cut.scratch / CHECKPOINTS).glob("step-*"))
+    shutil.rmtree(tmp_path / "one")
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "two"))
+    assert losses(toy.job(home() / "work" / "toy", checkpoint_seconds=1e-9)) == expected
 
 
 def test_bf16_stays_near_fp32_and_keeps_fp32_weights(tmp_path: Path) -> None:
