@@ -6,8 +6,12 @@ the file number of a socket that listens on it.
 
 import logging
 import os
+import sqlite3
 import sys
+import tempfile
 import threading
+from contextlib import closing, suppress
+from pathlib import Path
 
 from cluster.environment import own_store
 from cluster.guard import serve
@@ -22,11 +26,11 @@ def main(port: str = "", handle: str = "") -> None:
 
     uri, artifacts = os.environ["MLFLOW_TRACKING_URI"], subfolder("mlflow/artifacts")
     os.chdir(artifacts)  # below which MLflow puts what names no place
+    if uri == own_store():
+        create_database(Path(uri.removeprefix("sqlite:///")))
     # What names no store is the home's, whatever store this process was started for.
     sender = Sender(subfolder("tracking"), own_store(), artifacts)
-    sender.store(uri).client.search_experiments(
-        max_results=1
-    )  # creates the database, before anyone else
+    sender.store(uri).client.search_experiments(max_results=1)  # creates or checks the tables
     sending = threading.Thread(target=sender.run, daemon=True)
     sending.start()
     if port:
@@ -36,6 +40,25 @@ def main(port: str = "", handle: str = "") -> None:
             confine(sending)
         _serve(uri, str(artifacts), f"http://127.0.0.1:{port}", int(handle))
     sending.join()
+
+
+def create_database(path: Path) -> None:
+    """Make the home's database, whole or not at all.
+
+    MLflow makes the first form of its tables and changes it in some fifty steps. A kill between two
+    would leave what it can neither open nor go on with.
+    """
+    if path.exists():
+        return
+    from mlflow import MlflowClient
+
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        growing, whole = Path(folder, "growing.db"), Path(folder, "whole.db")
+        MlflowClient(f"sqlite:///{growing}").search_experiments(max_results=1)
+        with closing(sqlite3.connect(growing)) as database:
+            database.execute("VACUUM INTO ?", (str(whole),))  # its journal, too, in one file
+        with suppress(FileExistsError):
+            os.link(whole, path)  # the first of several processes wins
 
 
 def _serve(uri: str, artifacts: str, url: str, handle: int) -> None:

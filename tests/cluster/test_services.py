@@ -165,7 +165,7 @@ def test_another_tracking_store_gets_a_process_of_its_own(
     ended: list[str] = []
     monkeypatch.setattr(services, "spawn", lambda name, *a: this_process())
     monkeypatch.setattr(services, "stop", lambda process: ended.append(str(process.store)))
-    monkeypatch.setattr(services, "_check_prefect", lambda: None)
+    monkeypatch.setattr(services, "check_prefect", lambda: None)
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
     for uri in ("", "", "sqlite:////tmp/other.db", "sqlite:////tmp/other.db", ""):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
