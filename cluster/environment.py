@@ -57,6 +57,9 @@ LOCAL_RAY = {
     # nothing here asks for, are told without a token.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_enable_metrics_collection": "0",
+    # These two tell theirs all the same, unless their port is one that there is not.
+    "AUTOSCALER_METRIC_PORT": "65536",
+    "DASHBOARD_METRIC_PORT": "65536",
 }
 PASSED_PREFIXES = ("HEADRACE_", "PREFECT_", "MLFLOW_", "HF_")
 PASSED_TOO = "AWS_,GOOGLE_,GLOO_,NCCL_"  # unless `HEADRACE_PASS` names others

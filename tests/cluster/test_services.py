@@ -206,7 +206,7 @@ def test_what_a_dead_service_leaves_behind_is_ended(fresh_home: Path) -> None:
 def test_a_stale_record_is_recognised(
     fresh_home: Path, no_variables: None, change: dict[str, object]
 ) -> None:
-    fresh_home.mkdir()
+    fresh_home.mkdir(exist_ok=True)  # who looks after the services asks for it, too
     record = this_process().model_copy(update={"url": "http://127.0.0.1:1"})
     services._write({"prefect": record})
     assert services.alive("prefect") == record
