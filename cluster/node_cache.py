@@ -25,9 +25,7 @@ from cluster.manifest import FETCHED, MANIFEST, FileRecord, difference, record
 from cluster.object_store import ObjectStore, from_environment
 
 LOCKS = 64  # two files of one lock wait for each other; lock files are never removed
-MOST_USED = (
-    256  # folders held at a time; what was opened in others can be read though it is removed
-)
+MOST_USED = 256  # folders held at a time; what was opened in others stays readable though removed
 log = logging.getLogger("headrace.store")
 _used: dict[Path, int] = {}
 
