@@ -123,7 +123,7 @@ class Draft:
         """What the stage took: CPU seconds and peak memory of one process, and bytes a second where
         it counts its progress in bytes.
         """
-        found = {"cpu_seconds": round(usage.cpu_seconds, 3), "peak_bytes": usage.peak_bytes}
+        found = {"cpu_seconds": round(usage.cpu_seconds, 6), "peak_bytes": usage.peak_bytes}
         if self._bytes and seconds:
             found |= {"bytes": self._bytes, "bytes_per_second": round(self._bytes / seconds, 1)}
         return found

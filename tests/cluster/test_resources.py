@@ -44,6 +44,7 @@ def test_a_stage_tells_its_time_peak_and_speed(tmp_path: Path) -> None:
 def test_a_peak_is_that_of_the_stage_not_of_an_earlier_one(tmp_path: Path) -> None:
     before = taken(grind, tmp_path)["peak_bytes"]
     after = taken(rest, tmp_path)
+    assert 0 < after["cpu_seconds"] < 0.5  # less than a millisecond, and still some
     assert after["peak_bytes"] < before - (100 << 20)
     assert "bytes_per_second" not in after
 
