@@ -1,5 +1,6 @@
 """The report, from artifacts made up to look like a finished run's."""
 
+import dataclasses
 import json
 import math
 import random
@@ -7,12 +8,13 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from matplotlib.figure import Figure
 
 from cluster.artifact import Artifact
 from cluster.manifest import Ledger
 from cluster.stage import build
 from cluster.store import Spec, Store
-from tasks.report import words
+from tasks.report import plots, words
 from tasks.report.stage import report
 from tasks.scaling.variants.stage import compare
 
@@ -275,7 +277,7 @@ def text_of(html):
 class Balance(HTMLParser):
     """Collects unclosed tags, outside drawings."""
 
-    void = frozenset({"meta", "br", "img", "path", "use", "rect", "link"})
+    void = frozenset({"meta", "br", "img", "input", "path", "use", "rect", "link"})
 
     def __init__(self):
         super().__init__()
@@ -371,6 +373,50 @@ def test_same_artifacts_same_page(everything):
     first = page_of(store, artifacts)
     again = build(report, store, artifacts=artifacts, force=True)
     assert again.file("report.html").read_text() == first
+
+
+def test_the_page_holds_results_alone(everything, tmp_path):
+    """The same results made at another time, on a slower machine, with other libraries."""
+    store, artifacts = everything
+    first = page_of(store, artifacts)
+    other = Store(tmp_path / "other")
+    slower = []
+    for artifact in artifacts:
+        at = {"seconds": 1e4, "created": "2031-01-01T00:00:00", "libraries": {"numpy": "9.9"}}
+        at |= {"resources": {"cpu_seconds": 1e4, "peak_bytes": 9e9, "bytes_per_second": 7.0}}
+        costs = {k: 1.0 for k in artifact.manifest.metrics if words.is_cost(k)}
+        at |= {"metrics": artifact.manifest.metrics | costs}
+        facts = dict(artifact.manifest.facts)
+        if "runs" in facts:
+            facts["runs"] = [run | {"seconds": 1e4} for run in facts["runs"]]
+        manifest = artifact.manifest.model_copy(update=at | {"facts": facts})
+        slower.append(dataclasses.replace(artifact, manifest=manifest))
+    assert page_of(other, slower) == first
+    assert "tokens per second" not in text_of(first)
+
+
+def test_every_plot_is_enlarged_by_a_press_without_script_or_link(page):
+    labels = re.findall(r'<label class="plot"><input type="checkbox"[^>]*><svg', page)
+    assert len(labels) == page.count("<svg")
+    assert "<script" not in page and 'href="#' not in page.split("<svg")[0]
+
+
+def test_legends_lie_beside_the_data_and_letters_are_legible():
+    """At the page's width a plot has 26.5 rem, 318 points."""
+    curves = [[(float(x), 5.0 - x / 99) for x in range(99)] for _ in range(2)]
+    figure = Figure(figsize=(4.8, 2.8), layout="constrained")
+    axes = figure.add_subplot()
+    for label in ("width 16", "width 32", "width 64", "width 128", "width 256"):
+        axes.plot([0, 1], [0, 1], label=label)
+    plots.legend(axes)
+    figure.draw_without_rendering()
+    (drawn,) = figure.legends
+    assert not drawn.get_window_extent().overlaps(axes.get_window_extent())
+    assert drawn.get_window_extent().x1 <= figure.bbox.x1
+    svg = plots.loss_curves(curves, "step", "pretrain")
+    width = float(re.search(r'viewBox="0 0 ([\d.]+) ', svg)[1])
+    sizes = [float(size) for size in re.findall(r"font-size: ([\d.]+)px", svg)]
+    assert sizes and min(sizes) * 424 / width >= 12  # pixels; 9 points
 
 
 @pytest.mark.parametrize(

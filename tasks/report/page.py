@@ -1,4 +1,6 @@
-"""What the report shows: sections picked from the manifests of a run's artifacts.
+"""What the report shows: sections picked from the manifests of a run's artifacts, results alone.
+
+When, where and at what cost they were made is no result: `run_page` shows that, of one run.
 
 Every picker takes what it finds and leaves out what it does not; the template shows a section only
 when there is something in it. All text reaches the page through the template's escaping, drawings
@@ -21,9 +23,11 @@ View = dict[str, Any]
 Stages = dict[str, list[Artifact]]
 TRAINED = ("pretrain", "classify", "label", "translate", "instruct", "prefer")
 SHORTEST_CURVE = 5
+# A press, or the space bar, shows it as large as the window: without a script, which the frame that
+# MLflow shows a page in does not run, and without a link into the page, which leads out of it.
+ENLARGED = '<label class="plot"><input type="checkbox" aria-label="enlarge">%s</label>'
 SOURCE_KEYS = ("path", "files", "bytes", "rows", "license")
 SEEN_KEYS = ("source", "samples", "tokens", "share", "epochs")
-RESOURCES = ("cpu_seconds", "bytes_per_second", "peak_bytes")
 ANSWER_KEYS = ("input", "prediction", "reference", "sampled")
 
 
@@ -46,7 +50,7 @@ def fill(template: str, values: View) -> str:
     )
     for name in ("label", "number", "signed_percent", "duration", "size"):
         environment.filters[name] = getattr(words, name)
-    environment.filters["drawing"] = Markup  # only for what plots.py drew
+    environment.filters["drawing"] = lambda svg: Markup(ENLARGED) % Markup(svg)  # noqa: S704
     return environment.get_template(template).render(values)
 
 
@@ -59,8 +63,6 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
         del stages["evaluate"]
     return {
         "recipe": recipe,
-        "made": max((a.manifest.created for a in artifacts), default="")[:16].replace("T", " "),
-        "seconds": sum(a.manifest.seconds for a in artifacts),
         "stages": len(artifacts),
         "headline": headline(stages),
         "sources": _picked(_facts(stages, "read").get("sources"), SOURCE_KEYS),
@@ -80,7 +82,6 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
         "judge": judge(stages),
         "samples": _picked(_facts(stages, "answers").get("samples"), ANSWER_KEYS),
         "lineage": lineage(artifacts),
-        "libraries": libraries(artifacts),
     }
 
 
@@ -138,7 +139,8 @@ def tokens(stages: Stages) -> list[tuple[str, Any]]:
 def training(artifact: Artifact) -> View:
     """The loss curve and figures of one training; empty when it left neither."""
     rows = training_rows(artifact)
-    figures = list(_scalars(artifact.manifest.metrics))
+    results = {k: v for k, v in artifact.manifest.metrics.items() if not words.is_cost(k)}
+    figures = list(_scalars(results))
     if not (rows or figures):
         return {}
     drawn = len(rows) >= SHORTEST_CURVE
@@ -208,20 +210,9 @@ def lineage(artifacts: Sequence[Artifact]) -> list[View]:
             "rows": a.manifest.rows,
             "tokens": a.manifest.tokens,
             "bytes": sum(record.size for record in a.manifest.files.values()),
-            "seconds": a.manifest.seconds,
-            **{name: a.manifest.resources.get(name) for name in RESOURCES},
         }
         for a in artifacts
     ]
-
-
-def libraries(artifacts: Sequence[Artifact]) -> list[tuple[str, str]]:
-    """Library versions, all of them where artifacts of one run were built with different ones."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for artifact in artifacts:
-        for name, version in artifact.manifest.libraries.items():
-            found[name].add(version)
-    return [(name, ", ".join(sorted(versions))) for name, versions in sorted(found.items())]
 
 
 def training_rows(artifact: Artifact) -> list[dict[str, Any]]:

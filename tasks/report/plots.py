@@ -3,7 +3,7 @@
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import matplotlib as mpl
 import numpy as np
@@ -16,7 +16,7 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "headrace",
     "font.family": "sans-serif",
-    "font.size": 9,
+    "font.size": 10,
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
     "axes.linewidth": 0.8,
@@ -36,6 +36,8 @@ STYLE: dict[Any, Any] = {
     "text.color": INK,
 }
 MOST_POINTS = 400
+LEGEND: dict[str, Any] = {"handlelength": 1.2, "columnspacing": 1.2, "borderaxespad": 0}
+LEGEND_INCHES, LEGEND_LETTERS = 0.2, 46  # of a row
 CROSS: dict[str, Any] = {"markersize": 7, "markeredgewidth": 1.8}
 
 
@@ -73,10 +75,20 @@ def loss_curves(curves: Sequence[Sequence[Sequence[float]]], by: str, title: str
                 axes.plot(x, smooth, color=colour, linewidth=width, label=label)
         axes.set_xlabel(by)
         axes.set_ylabel("loss, nats per target")
-        axes.legend(loc="upper right")
+        legend(axes)
         _frame_losses(axes, np.concatenate(losses))
 
     return svg(draw, f"Training losses of both runs, {title}, by {by}", (4.8, 2.8))
+
+
+def legend(axes: Axes) -> None:
+    """Say above the drawing, where no data are, what its lines are; it grows by as much."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure, longest = cast(Figure, axes.figure), max(map(len, labels), default=0)
+    columns = max(1, LEGEND_LETTERS // (5 + longest))
+    rows = -(-len(labels) // columns)
+    figure.set_figheight(figure.get_figheight() + LEGEND_INCHES * rows)
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, **LEGEND)
 
 
 def _frame_losses(axes: Axes, loss: np.ndarray) -> None:

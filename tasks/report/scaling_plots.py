@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from tasks.report import words
-from tasks.report.plots import ACCENT, FAINT, SHADES, WARM, svg
+from tasks.report.plots import ACCENT, FAINT, SHADES, WARM, legend, svg
 
 Row = Mapping[str, Any]
 Draw = Callable[[Axes], None]
@@ -85,7 +85,7 @@ def _frontier(runs: Sequence[Row], lines: Mapping[str, Any]) -> Draw:
             sizes = [run[name] for run in runs]
             axes.plot([r["flops"] for r in runs], sizes, ".", color=colour, alpha=0.4, markersize=4)
         axes.set_yscale("log")
-        axes.legend(fontsize=7.5)
+        legend(axes)
         _logarithmic(axes, "training compute, FLOP", "count")
 
     return draw
@@ -100,7 +100,7 @@ def _residuals(rows: Sequence[Row]) -> Draw:
             label = "suspected of bad training" if suspected and kept else None
             axes.plot(x, y, "o", color=colour, markersize=4, label=label)
             if label:
-                axes.legend(fontsize=7.5)
+                legend(axes)
         _logarithmic(axes, "training compute, FLOP", "above the law, %")
 
     return draw
@@ -128,7 +128,7 @@ def _collapse(found: Mapping[str, Any], suspects: Sequence[str]) -> Draw:
             axes.plot(found["share"], found[name], color=colour, linewidth=0.9, label=label)
         axes.axhline(1, color=FAINT, linewidth=1)
         if suspects:
-            axes.legend(fontsize=7.5)
+            legend(axes)
         axes.set_xlabel("share of the steps")
         axes.set_ylabel("loss above E, over the law's at the end")
 
@@ -139,12 +139,12 @@ def _points(axes: Axes, runs: Sequence[Row], x: str, group: str, joined: bool = 
     groups = _grouped(runs, group)
     for index, (value, rows) in enumerate(groups):
         rows = sorted(rows, key=lambda row: row[x])
-        name = f"{group} {value}" if group == "width" else words.scientific(value, 0)
+        name = f"width {value}" if group == "width" else f"{words.scientific(value, 0)} FLOP"
         style = "o-" if joined else "o"
         across, up = [row[x] for row in rows], [row["loss"] for row in rows]
         shade = _shade(index, len(groups))
         axes.plot(across, up, style, color=shade, markersize=3.5, linewidth=0.8, label=name)
-    axes.legend(loc="upper right", fontsize=7, ncols=2 if len(groups) > 3 else 1)
+    legend(axes)
 
 
 def _band(axes: Axes, rows: Sequence[Row], x: str, colour: str) -> None:
@@ -171,9 +171,9 @@ def _logarithmic(axes: Axes, x: str, y: str) -> None:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers within a range: 1 and 3 in each decade, in a short range 1, 2 and 5."""
+    """Round numbers within a range: 1 and 3 in each decade, in a short range more of them."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for factors in ((1, 3), (1, 2, 5)):
+    for factors in ((1, 3), (1, 2, 5), range(1, 10)):
         found = [f * 10.0**k for k in decades for f in factors if low <= f * 10.0**k <= high]
         if len(found) >= 2:
             break

@@ -1,4 +1,4 @@
-"""The report of a run: one self-contained page, `report.html`, from its artifacts alone.
+"""The report of a run: one self-contained page, `report.html`, of the results of its artifacts.
 
 It reads manifests and small JSON files. What a run did not make is left out, so that a run of the
 data stages only, or one without a sweep, reports too.
@@ -9,7 +9,7 @@ from cluster.stage import stage
 from cluster.store import Draft
 
 
-@stage(version=4)
+@stage(version=5)
 def report(artifacts: list[Artifact], draft: Draft) -> None:
     """Write `report.html` on these artifacts, given in the order they were planned."""
     from tasks.report.page import render

@@ -39,6 +39,13 @@ SPELLED = {
 SCALES = (("T", 1e12), ("G", 1e9), ("M", 1e6))
 
 
+def is_cost(key: str) -> bool:
+    """Whether a metric tells what was spent rather than what was found: it differs from machine to
+    machine, and from one time to the next.
+    """
+    return key.endswith(("seconds", "_per_second", "memory_bytes")) or key == "mfu"
+
+
 def label(key: str) -> str:
     """A metric's key in words."""
     if key in LABELS:
