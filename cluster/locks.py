@@ -29,9 +29,9 @@ def lock(path: Path, timeout: float = 3600.0) -> Iterator[None]:
         deadline, told = time.monotonic() + timeout, False
         while not _try(file.fileno()):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{path} is held by {_holder(path)} for over {timeout:.0f} s")
+                raise TimeoutError(f"{path} is held by {holder(path)} for over {timeout:.0f} s")
             if not told:
-                log.info("waiting for %s, which works on the same thing", _holder(path))
+                log.info("waiting for %s, which works on the same thing", holder(path))
                 told = True
             time.sleep(POLL_SECONDS)
         # The file is never removed: one who waits would else lock a file that has no name any more.
@@ -50,6 +50,15 @@ def is_held(path: Path) -> bool:
         return not _try(file.fileno())
 
 
+def holder(path: Path) -> str:
+    """Who holds a lock, or held it last, in words."""
+    try:
+        told = json.loads(path.read_text())
+        return f"process {told['pid']} on {told['host']}"
+    except (ValueError, TypeError, KeyError):  # cut, or of another version
+        return "another process"
+
+
 def whoami() -> dict[str, str | int]:
     """This process, in words that stay unique across reboots and hosts."""
     boot = Path("/proc/sys/kernel/random/boot_id")
@@ -66,11 +75,3 @@ def _try(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _holder(path: Path) -> str:
-    try:
-        holder = json.loads(path.read_text())
-        return f"process {holder['pid']} on {holder['host']}"
-    except (ValueError, TypeError, KeyError):  # cut, or of another version
-        return "another process"

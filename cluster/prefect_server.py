@@ -37,6 +37,28 @@ def mark_crashed(task_run_id: UUID, task: "Task[..., Any]") -> None:
             server.create_task_run(task, flow_run_id, key, id=task_run_id, name=name, state=state)
 
 
+def begin_wait(task: "Task[..., Any]", why: str) -> UUID:
+    """Show in the current flow run that a stage waits, as a task run `Waiting`; its id."""
+    from prefect import runtime
+    from prefect.client.schemas.objects import StateType
+    from prefect.states import State
+
+    name = str(task.task_run_name)
+    state = State(type=StateType.RUNNING, name="Waiting", message=why)
+    flow_run_id = UUID(runtime.flow_run.id)
+    with client() as server:
+        run = server.create_task_run(task, flow_run_id, f"{name}-waits", name=name, state=state)
+    return run.id
+
+
+def end_wait(task_run_id: UUID) -> None:
+    """Show that a stage waits no more."""
+    from prefect.states import Completed
+
+    with client() as server:
+        server.set_task_run_state(task_run_id, Completed(name="Waited"), force=True)
+
+
 def end_flow_run(flow_run_id: str, state: Ending) -> None:
     """Set a flow run that has not ended to this state, and its unfinished task runs to Crashed."""
     with client() as server:

@@ -269,7 +269,11 @@ class Store:
 
     def writer(self, spec: Spec) -> contextlib.AbstractContextManager[None]:
         """The lock that lets one process at a time build an artifact."""
-        return lock(self.root / "locks" / spec.fingerprint)
+        return lock(self.lock_file(spec))
+
+    def lock_file(self, spec: Spec) -> Path:
+        """The file that `writer` locks."""
+        return self.root / "locks" / spec.fingerprint
 
     def _commit(
         self, draft: Draft, final: Path, seconds: float, usage: Usage, forced: bool

@@ -7,15 +7,16 @@ artifact, by which a node finds it in its home or in the shared store; bytes sta
 """
 
 import logging
-import traceback
+import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from prefect import task
+from prefect import runtime, task
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 from prefect.states import Cancelled, Completed, Failed, State
@@ -24,10 +25,11 @@ from prefect_ray.task_runners import PrefectRayFuture
 
 from cluster import ray_session
 from cluster.artifact import Artifact
-from cluster.errors import BadInput, StageFailed, explain
+from cluster.errors import BadInput, StageFailed
 from cluster.mlflow_tracking import settle, stage_tracker
 from cluster.node_cache import release
 from cluster.placement import Placement
+from cluster.prefect_cancel import Asked, cancelling
 from cluster.prefect_progress import ProgressArtifact
 from cluster.prefect_server import NO_ANSWER, mark_crashed
 from cluster.ray_tasks import end_tasks
@@ -35,17 +37,15 @@ from cluster.runs import StageRecord
 from cluster.stage import build, info
 from cluster.store import Spec, Store
 from flows.following import Follower
+from flows.outcomes import RAY_RETRIES, not_run, record_of
 from flows.plan.dag import Dag, Node
+from flows.queueing import Queue
 
 log = logging.getLogger("headrace.run")
 Handle = PrefectFuture[str] | State[str]
-RAY_RETRIES = 2  # a killed worker process: Ray runs the stage again, which resumes from its scratch
 RAY_RESTARTS = 2
 DEATH_POLL_SECONDS = 1.0
-WORKER_DIED = (
-    f"its worker process died {RAY_RETRIES + 1} times, killed by hand or for want of memory; "
-    "the same command goes on from its last checkpoint"
-)
+TURN_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -117,47 +117,61 @@ def execute(
     """Run every stage of the plan inside the current Prefect flow run; one record per stage.
 
     `on_stage` is called as each ends. A failed stage skips those that need it; the others go on.
+    Raises AskedToCancel when the flow run is cancelled in Prefect.
     """
-    run = Run(dag, placement, tracking_parent)
     logging.getLogger("prefect.task_runs").addFilter(_no_error_of_skipped)
-    try:
-        run.carry_out(on_stage)
-    except BaseException:
-        run.end()
-        raise
+    with cancelling(runtime.flow_run.id) as asked, closing(Queue(dag, _shown)) as queue:
+        run = Run(dag, placement, tracking_parent, queue)
+        try:
+            run.carry_out(on_stage, asked)
+        except BaseException:
+            run.end()
+            raise
     return [run.records[node.name] for node in dag]
 
 
 class Run:
     """Which stages of a plan have been started, and what became of those that have ended."""
 
-    def __init__(self, dag: Dag, placement: Placement, tracking_parent: str | None):
+    def __init__(self, dag: Dag, placement: Placement, tracking_parent: str | None, queue: Queue):
         self.dag, self.placement, self.tracking_parent = dag, placement, tracking_parent
+        self.queue = queue
         self.handles: dict[str, Handle] = {}
         self.records: dict[str, StageRecord] = {}
         self.restarts = 0
         self.no_ray: State[str] | None = None
         self.follower = Follower(dag.store)
 
-    def carry_out(self, on_stage: Callable[[StageRecord], None]) -> None:
-        """Start every stage when what it needs has ended, and record what becomes of it."""
+    def carry_out(self, on_stage: Callable[[StageRecord], None], asked: Asked) -> None:
+        """Start every stage when what it needs has ended and it is this run's turn to build it, and
+        record what becomes of it.
+        """
         waiting = list(self.dag)
         while len(self.records) < len(self.dag.nodes):
+            asked.check()
             for node in waiting:
-                if self.records.keys() >= {need.name for need in _needs(node)}:
-                    self.handles[node.name] = self.start(node)
+                if ready := self.ready(node):
+                    self.handles[node.name] = self.start(ready)
             waiting = [node for node in waiting if node.name not in self.handles]
             for node in self.ended():
-                found = _record(node, self.handles[node.name], self.causes(node), self.dag.store)
+                state = _final_state(node, self.handles[node.name])
+                found = record_of(node, state, self.causes(node), self.dag.store)
                 self.records[node.name] = found
+                self.queue.leave(node)
                 self.follower.end(node, found.state == "built")
                 on_stage(found)
+
+    def ready(self, node: Node) -> Node | None:
+        """The stage if it can start: all that it needs has ended, and no other run builds it."""
+        if not self.records.keys() >= {need.name for need in _needs(node)}:
+            return None
+        return node if self.causes(node) else self.queue.turn(node)
 
     def start(self, node: Node) -> Handle:
         """Start a stage of which all that it needs has ended."""
         causes = self.causes(node)
         if causes and not node.found:
-            return _ended_with(_named(skipped_stage, node), _not_run(causes))
+            return _ended_with(_named(skipped_stage, node), not_run(causes))
         upstream = {} if causes else node.upstream
         inputs = {key: _handles(value, self.handles) for key, value in upstream.items()}
         if node.found:
@@ -178,7 +192,7 @@ class Run:
             for key, value in node.given.items()
         }
         call = _call(node, self.dag, self.placement, self.tracking_parent)
-        submit: Any = _named(build_stage, node).submit
+        submit: Any = _shown(node).submit
         return submit(call, inputs)
 
     def _submitted(self, submit: Callable[[], PrefectFuture[str]]) -> Handle:
@@ -200,16 +214,16 @@ class Run:
         return list(found)
 
     def ended(self) -> list[Node]:
-        """The started stages that have ended and have no record yet; waits until there is one."""
+        """The started stages that have ended and have no record yet; waits for a second at most
+        until there is one.
+        """
         started = [n for n in self.dag if n.name in self.handles and n.name not in self.records]
-        done: list[Node] = []
-        while not done:
-            done = [node for node in started if isinstance(self.handles[node.name], State)]
-            if not done and ray_session.died():
+        if not any(isinstance(self.handles[node.name], State) for node in started):
+            if ray_session.died():
                 self._start_again(started)
-            elif not done:
+            else:
                 self._wait(started)
-        return done
+        return [node for node in started if isinstance(self.handles[node.name], State)]
 
     def _wait(self, started: list[Node]) -> None:
         """Let a second pass, or less if a stage ends; those that have are replaced by their states.
@@ -218,7 +232,9 @@ class Run:
         """
         import ray
 
-        running = self._references(started)
+        if not (running := self._references(started)):
+            time.sleep(TURN_POLL_SECONDS)  # for the turns of other runs
+            return
         self.follower.look(running.values())
         try:
             ready, _ = ray.wait(list(running), num_returns=1, timeout=DEATH_POLL_SECONDS)
@@ -268,6 +284,11 @@ def _named(stage: Any, node: Node) -> Any:
     return stage.with_options(name=node.spec.stage, task_run_name=node.name)
 
 
+def _shown(node: Node) -> Any:
+    """The task that stands for a stage in Prefect."""
+    return _named(build_stage, node)
+
+
 def _ended_with(stage: Any, *arguments: Any) -> State[str]:
     """The state of a stage for which the driver does what there is to do."""
     return cast(State[str], stage(*arguments, return_state=True))
@@ -277,10 +298,6 @@ def _needs(node: Node) -> list[Node]:
     """The stages that have to end before this one starts."""
     values = [v if isinstance(v, list) else [v] for v in node.upstream.values()]
     return [*chain.from_iterable(values), *([node.after] if node.after else [])]
-
-
-def _not_run(causes: list[str]) -> str:
-    return f"not run: {', '.join(causes)} failed"
 
 
 def _call(node: Node, dag: Dag, placement: Placement, tracking_parent: str | None) -> Call:
@@ -319,45 +336,6 @@ def _open(store: Store, value: str | list[str]) -> Artifact | list[Artifact]:
     return [store.open(name) for name in value]
 
 
-def _record(node: Node, handle: Handle, causes: list[str], store: Store) -> StageRecord:
-    """What became of a stage that has ended; `causes` are the failed stages it is skipped for."""
-    state = _final_state(node, handle)
-    about = {
-        "name": node.name,
-        "stage": node.spec.stage,
-        "fingerprint": node.spec.fingerprint,
-        "why": _not_run(causes) if causes and not node.found else node.why,
-    }
-    if causes and not node.found:
-        return StageRecord(**about, state="skipped", error=about["why"])
-    if not state.is_completed():
-        error = _error(state)
-        return StageRecord(**about, state="failed", **_described(error))
-    artifact = store.open(state.result(), shown=True)
-    return StageRecord(
-        **about,
-        state="cached" if node.found else "built",
-        seconds=0.0 if node.found else artifact.manifest.seconds,
-        resources={} if node.found else artifact.manifest.resources,
-        artifact=str(artifact.path),
-        ledger=artifact.manifest.ledger,
-    )
-
-
-def _described(error: BaseException) -> dict[str, Any]:
-    """An error in words, and whether the user's input is at fault."""
-    if isinstance(error, BadInput):
-        return {"error": str(error), "bad_input": True}
-    if isinstance(error, OSError) and (known := explain(error)):
-        return {"error": known[0], "bad_input": known[1] == 2}
-    if isinstance(error, StageFailed):
-        return {"error": str(error)}
-    # Of an error that nobody foresaw, its kind and the notes on where it happened as well.
-    what = "".join(traceback.format_exception_only(error)).strip()
-    killed = type(error).__module__ == "ray.exceptions"
-    return {"error": f"{WORKER_DIED}\n{what}" if killed else what}
-
-
 def _final_state(node: Node, handle: Handle) -> State[str]:
     if isinstance(handle, State):
         return handle
@@ -370,14 +348,6 @@ def _final_state(node: Node, handle: Handle) -> State[str]:
 def _tell_crashed(node: Node, handle: Handle) -> None:
     """Tell Prefect of a task run whose process died; it could not do that itself."""
     try:
-        mark_crashed(cast(PrefectFuture[str], handle).task_run_id, _named(build_stage, node))
+        mark_crashed(cast(PrefectFuture[str], handle).task_run_id, _shown(node))
     except NO_ANSWER as error:
         log.warning("Prefect is not told of a crashed stage: %s", error)
-
-
-def _error(state: State[str]) -> BaseException:
-    try:
-        state.result()
-    except Exception as error:
-        return error
-    return RuntimeError(state.message or state.name)

@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 from prefect import flow, runtime
 from prefect.artifacts import create_link_artifact, create_markdown_artifact
-from prefect.states import Completed, Failed, State
+from prefect.states import Cancelled, Completed, Failed, State
 
 from cluster.artifact import Artifact
 from cluster.mlflow_tracking import PipelineRun
+from cluster.prefect_cancel import AskedToCancel
 from cluster.ray_session import LazyRayTaskRunner
 from cluster.reaper import reap
 from cluster.runs import RunRecord, StageRecord
@@ -57,10 +58,12 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
     for note in recipe.left_out() if goal == "all" else ():
         log.warning(note)
     done: list[StageRecord] = []
-    status = "crashed"
+    status, cancelled = "crashed", None
     try:
         execute(dag, recipe.placement, tracked.run_id, on_stage=done.append)
         status = "failed" if any(s.state == "failed" for s in done) else "completed"
+    except AskedToCancel as error:
+        cancelled = Cancelled(message=str(error))
     finally:
         seconds = round(time.monotonic() - started, 3)
         order = [node.name for node in dag]
@@ -79,7 +82,7 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
         _publish(record)
     except Exception as error:  # the run has ended, whether or not Prefect can be told
         log.warning("Prefect does not show the report of %s: %s", record.id, error)
-    return _state(record)
+    return cancelled or _state(record)
 
 
 def _state(record: RunRecord) -> State[Any]:

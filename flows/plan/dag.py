@@ -5,6 +5,7 @@ the fingerprints of inputs only, so all of them are known before anything starts
 name (sources, files, code) is looked up as the stage is added, each name once.
 """
 
+import contextlib
 import copy
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
@@ -123,6 +124,20 @@ class Dag:
             why = "forced" if forced else kept
             self._nodes[key] = Node(name, function, arguments, spec, look.artifact, why, after)
         return self._nodes[key]
+
+    def look_again(self, node: Node) -> Node:
+        """The node of a stage that another run may have built since: it stands in the place of the
+        one before. One that exceeds a tolerance is left to the stage itself, which tells of it.
+        """
+        found = self.store.find(node.spec.stage, node.spec.fingerprint)
+        if found is None or node.why == "forced":
+            return node
+        with contextlib.suppress(BadInput):
+            check(node.function, found.manifest, node.arguments)
+            built = replace(node, found=found, why="built by another run meanwhile")
+            self._nodes[node.spec.stage, node.spec.fingerprint] = built
+            return built
+        return node
 
     def sketch(self) -> "Dag":
         """A plan against the same store, without a stage yet, to see what there would be."""
