@@ -91,14 +91,29 @@ class Catalogue:
         newest = sorted(found, key=lambda a: a.manifest.created, reverse=True)
         return [artifact for artifact in newest if not artifact.fault()]
 
+    def newest(self, stage: str, count: int) -> list[Manifest]:
+        """The manifests of the newest artifacts that a stage left here, whole or not."""
+        found: list[tuple[float, str]] = []
+        for names in list(self._local(stage).by_print.values()):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    found.append(((self._place(stage, name) / MANIFEST).stat().st_mtime, name))
+        manifests = []
+        for _, name in sorted(found, reverse=True)[:count]:
+            with contextlib.suppress(BadInput):  # named where it is looked for
+                manifests.append(self._load(stage, name).manifest)
+        return manifests
+
     def _load(self, stage: str, name: str) -> Artifact:
         """The artifact of a folder here, read when it is first asked for."""
-        path = self.root / "artifacts" / stage / name
-        if not path.exists():
-            path = self.root / FETCHED / stage / name
+        path = self._place(stage, name)
         if path not in self._loaded:
             self._loaded[path] = Artifact.load(path)
         return self._loaded[path]
+
+    def _place(self, stage: str, name: str) -> Path:
+        path = self.root / "artifacts" / stage / name
+        return path if path.exists() else self.root / FETCHED / stage / name
 
     def _look_in(self, shared: ObjectStore, stage: str, fingerprint: str) -> Found:
         damage = ""

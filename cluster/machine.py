@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -28,14 +29,24 @@ def main_memory() -> int:
     return total if limit == "max" else min(total, int(limit))
 
 
-def gpu_memory() -> int | None:
-    """Bytes of this machine's smallest GPU, as its driver says; None when there is none here.
+def gpus() -> int:
+    """GPUs of this machine."""
+    told = _gpu_memories()
+    return len(told) if told else 0
 
-    The driver is asked, not the device: nothing is started on it.
-    """
+
+def gpu_memory() -> int | None:
+    """Bytes of this machine's smallest GPU, as its driver says; None when there is none here."""
+    told = _gpu_memories()
+    return min(told) if told else None
+
+
+@cache
+def _gpu_memories() -> list[int] | None:
+    """Bytes of each GPU. The driver is asked, not the devices: nothing is started on them."""
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         told = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-        return min(int(line) for line in told.stdout.splitlines()) * 2**20
+        return [int(line) * 2**20 for line in told.stdout.splitlines()]
     except (OSError, ValueError, subprocess.SubprocessError):
         return None

@@ -59,8 +59,14 @@ class Manifest(Record):
     libraries: dict[str, str] = {}
     created: str = ""
     seconds: float = 0.0
+    work: dict[str, float] = {}
     resources: dict[str, float] = {}
     tracking_run: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(about.size for about in self.files.values())
 
     def sealed(self) -> str:
         """The text of `artifact.json`; `tail -n +3 artifact.json | sha256sum` gives its hash."""

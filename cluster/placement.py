@@ -51,7 +51,12 @@ class Placement(Settings):
         0, ge=0, description="training steps to trace, by torch.profiler in Chrome's format"
     )
     checkpoint_seconds: float = Field(20.0, gt=0, description="time between checkpoints")
-    usd_per_hour: float = Field(0.0, ge=0, description="price of one worker, for estimates")
+    usd_per_hour: float = Field(
+        0.0, ge=0, description="price of one worker: of its threads and GPUs"
+    )
+    judge_usd: float = Field(
+        0.0, ge=0, description="price of a million tokens of a judge behind an endpoint"
+    )
     judge_url: str | None = Field(
         None, description="OpenAI-compatible endpoint of the judge; null judges in-process"
     )

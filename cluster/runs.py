@@ -36,6 +36,8 @@ class StageRecord(Record):
     why: str
     seconds: float = 0.0
     resources: dict[str, float] = {}
+    planned: dict[str, float | None] = {}
+    size: int = 0
     artifact: str | None = None
     ledger: Ledger | None = None
     error: str | None = None
@@ -55,6 +57,8 @@ class RunRecord(Record):
     metrics: dict[str, float] = {}
     report: str | None = None
     urls: dict[str, str] = {}
+    planned: dict[str, float | None] = {}
+    spent: dict[str, float] = {}
     process: dict[str, str | int] = {}
     flow_run_id: str | None = None
     tracking_run: str | None = None

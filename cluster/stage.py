@@ -10,7 +10,7 @@ against a store without Prefect or Ray.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -118,12 +118,14 @@ def build(
     tracker: Tracker | None = None,
     on_progress: Callable[[dict[str, Any]], None] | None = None,
     force: bool = False,
+    work: Mapping[str, float] | None = None,
     **arguments: Any,
 ) -> Artifact:
     """Run a stage unless the store has its artifact already; the artifact.
 
     `arguments` are the function's own: artifacts, lists of artifacts, literals. `spec` is the one
-    that was planned; without it, what the settings name is looked up here.
+    that was planned; without it, what the settings name is looked up here. `work` are figures of
+    what there is to do, for the manifest.
     Raises BadInput as the stage and its gate do, and when an input or what the settings name is no
     longer what was planned.
     """
@@ -135,7 +137,7 @@ def build(
     with store.writer(spec):
         found = None if force else store.find(spec.stage, spec.fingerprint)
         if found is None:
-            with store.draft(spec, placement, tracker, on_progress, force) as draft:
+            with store.draft(spec, placement, tracker, on_progress, force, work) as draft:
                 function(**arguments, draft=draft)
                 _check_unchanged(draft, literals)
                 check(function, draft, literals)

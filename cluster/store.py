@@ -16,7 +16,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -99,6 +99,7 @@ class Draft:
     metrics: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     on_progress: Callable[[dict[str, Any]], None] | None = None
+    work: Mapping[str, float] = field(default_factory=dict)
     _last_progress: float = 0.0
     _published: float = 0.0
     _bytes: float = 0.0
@@ -242,9 +243,10 @@ class Store:
         tracker: Tracker | None = None,
         on_progress: Callable[[dict[str, Any]], None] | None = None,
         forced: bool = False,
+        work: Mapping[str, float] | None = None,
     ) -> Iterator[Draft]:
         """A draft that becomes the artifact when the block ends without an error; `forced` replaces
-        the shared store's.
+        the shared store's. The manifest keeps the figures of its `work`, to tell times by.
 
         The caller holds `self.writer(spec)`. A draft left by a killed process is cleared.
         """
@@ -253,6 +255,8 @@ class Store:
         for left in (temporary, *leftovers(final)):
             shutil.rmtree(left, ignore_errors=True)
         temporary.mkdir(parents=True)
+        if scratch.exists():
+            work = None  # what is left to do is less: its time tells nothing of another's
         scratch.mkdir(parents=True, exist_ok=True)
         draft = Draft(
             temporary,
@@ -261,6 +265,7 @@ class Store:
             placement or Placement(),
             tracker or NullTracker(),
             on_progress=on_progress,
+            work=work or {},
         )
         started = time.monotonic()
         with measured() as usage:
@@ -292,6 +297,7 @@ class Store:
             libraries=library_versions(),
             created=datetime.now(UTC).isoformat(timespec="milliseconds"),
             seconds=round(seconds, 3),
+            work=dict(draft.work),
             resources=draft.resources(seconds, usage),
             tracking_run=draft.tracker.run_id,
         )

@@ -39,6 +39,7 @@ from cluster.store import Spec, Store
 from flows.following import Follower
 from flows.outcomes import RAY_RETRIES, not_run, record_of
 from flows.plan.dag import Dag, Node
+from flows.plan.work import Work, coldness, work_of
 from flows.queueing import Queue
 
 log = logging.getLogger("headrace.run")
@@ -60,6 +61,7 @@ class Call:
     root: Path
     tracking_parent: str | None
     forced: bool
+    work: Work
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
@@ -78,6 +80,7 @@ def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> str:
             tracker=tracker,
             on_progress=progress,
             force=call.forced,
+            work=call.work | coldness(call.function),
             **arguments,
             **call.literals,
         )
@@ -191,9 +194,14 @@ class Run:
             key: [offer(one) for one in value] if isinstance(value, list) else offer(value)
             for key, value in node.given.items()
         }
-        call = _call(node, self.dag, self.placement, self.tracking_parent)
+        work = work_of(node, self.placement, self.size)
+        call = _call(node, self.dag, self.placement, self.tracking_parent, work)
         submit: Any = _shown(node).submit
         return submit(call, inputs)
+
+    def size(self, one: Node | Artifact) -> float:
+        """Bytes of the files of an input, which is there."""
+        return self.records[one.name].size if isinstance(one, Node) else one.manifest.size
 
     def _submitted(self, submit: Callable[[], PrefectFuture[str]]) -> Handle:
         """What submits a stage, called; where there is no Ray, every stage fails for that."""
@@ -300,7 +308,9 @@ def _needs(node: Node) -> list[Node]:
     return [*chain.from_iterable(values), *([node.after] if node.after else [])]
 
 
-def _call(node: Node, dag: Dag, placement: Placement, tracking_parent: str | None) -> Call:
+def _call(
+    node: Node, dag: Dag, placement: Placement, tracking_parent: str | None, work: Work
+) -> Call:
     return Call(
         name=node.name,
         spec=node.spec,
@@ -310,6 +320,7 @@ def _call(node: Node, dag: Dag, placement: Placement, tracking_parent: str | Non
         root=dag.store.root,
         tracking_parent=tracking_parent,
         forced=node.why == "forced",
+        work=work,
     )
 
 

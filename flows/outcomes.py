@@ -42,6 +42,7 @@ def record_of(node: Node, state: State[str], causes: list[str], store: Store) ->
         seconds=0.0 if node.found else artifact.manifest.seconds,
         resources={} if node.found else artifact.manifest.resources,
         artifact=str(artifact.path),
+        size=artifact.manifest.size,
         ledger=artifact.manifest.ledger,
     )
 

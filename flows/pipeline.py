@@ -24,7 +24,9 @@ from cluster.reaper import reap
 from cluster.runs import RunRecord, StageRecord
 from cluster.services import Services, up
 from flows.execution import execute
+from flows.plan.accounts import planned, spent, with_plan
 from flows.plan.at_hand import plan_of_run
+from flows.plan.price import price
 from flows.recipe import Recipe
 
 # Stages whose figures stand for the run; those of others, and of variants, carry the stage's name.
@@ -49,7 +51,10 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
     reap(store.root)
     services = up()
     record = RunRecord.start(recipe.model_dump(mode="json"), goal)
-    record = record.model_copy(update={"flow_run_id": str(runtime.flow_run.id)})
+    priced = price(dag, recipe.placement)
+    record = record.model_copy(
+        update={"flow_run_id": str(runtime.flow_run.id), "planned": planned(priced)}
+    )
     tracked = PipelineRun.start(recipe.name, record.id, record.recipe, record.flow_run_id)
     record = record.model_copy(
         update={"tracking_run": tracked.run_id, "urls": _urls(tracked, services)}
@@ -68,7 +73,10 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
         seconds = round(time.monotonic() - started, 3)
         order = [node.name for node in dag]
         done.sort(key=lambda stage: order.index(stage.name))
+        done = [with_plan(stage, priced) for stage in done]
         record = record.model_copy(update={"stages": done, "status": status, "seconds": seconds})
+        if status == "completed":
+            record = record.model_copy(update={"spent": spent(priced, done, seconds)})
         record = record.model_copy(update=_results(done))
         record.save(store.root)
         for stage in done:

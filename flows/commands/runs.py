@@ -24,6 +24,7 @@ from flows.views.output import Output, human, output, reason, shorten, tell, wai
 from tasks.report.words import duration
 
 if TYPE_CHECKING:
+    from flows.plan.schedule import Host
     from flows.recipe import Recipe
 
 WHY = 160  # characters of a reason that are shown; --json has all of it
@@ -255,6 +256,13 @@ def plan(
             help="plan the sweep that this pays for, and print it as a recipe's `sweep`",
         ),
     ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="8|8x32|8x32x4",
+            help="price it for so many hosts: such as this, or of so many CPUs, and GPUs",
+        ),
+    ] = None,
     over: Over = None,
     seeds: Seeds = None,
     one_at_a_time: OneAtATime = False,
@@ -263,28 +271,26 @@ def plan(
 ) -> None:
     """What would run and why; parameters, tokens, FLOPs, memory, time and cost. Trains nothing."""
     from flows.plan.estimate import estimate
+    from flows.plan.price import read_hosts
     from flows.recipe import load
     from flows.variants import varied
     from flows.views.sweep_outcome import show_planned
 
     with output(as_json) as out:
         wanted = varied(load(recipe, overrides or ()), over or (), seeds, one_at_a_time)
+        at = read_hosts(hosts)
         if budget:
-            wanted = _paid_by(budget, wanted)
-        plan = estimate(wanted, frozenset(rebuild or ()))
+            wanted = _paid_by(budget, wanted, at)
+        plan = estimate(wanted, frozenset(rebuild or ()), at)
         if budget:
             plan["designed"] = wanted.model_dump(mode="json", exclude_unset=True)["sweep"]
         out.result(plan)
-        rows = (
-            (s["name"], s["state"], duration(s["seconds"]), shorten(s["why"], WHY))
-            for s in plan["stages"]
-        )
-        out.table(("stage", "would be", "about", "why"), rows)
+        rows = ((s["name"], s["state"], *_spans(s), shorten(s["why"], WHY)) for s in plan["stages"])
+        out.table(("stage", "would be", "about", "80 % within", "why"), rows)
         out.say(
             f"\nmodel    {human(plan['params'])} parameters, {human(plan['tokens'])} tokens, "
             f"{human(plan['flops'], 'FLOP')}, {human(plan['bytes_per_device'], 'B')} per device\n"
-            f"time     about {duration(plan['seconds'])} ({plan['basis']})\n"
-            f"cost     {plan['cost']:.2f} USD"
+            f"{_taken(plan)}"
         )
         _show_sweep(out, plan)
         show_planned(out, plan["variants"])
@@ -292,7 +298,34 @@ def plan(
             out.say(f"warning: {warning}")
 
 
-def _paid_by(budget: str, recipe: "Recipe") -> "Recipe":
+def _taken(plan: dict[str, Any]) -> str:
+    """Time, money and the rest, each with the ends of its band."""
+    shown: dict[str, tuple[str, Callable[[float], str]]] = {
+        "seconds": ("time", duration),
+        "device_hours": ("devices", lambda hours: f"{duration(hours * 3600)} of one"),
+        "cost": ("cost", lambda usd: f"{usd:.2f} USD"),
+        "bytes_written": ("writes", lambda count: human(count, "B")),
+        "judge_tokens": ("judge", lambda count: f"{human(count)} tokens"),
+        "joules": ("energy", lambda energy: human(energy, "J")),
+    }
+    lines = [
+        f"{label:8} about {form(plan[key])}, 80 % within {form(plan[f'{key}_low'])} to "
+        f"{form(plan[f'{key}_high'])}"
+        for key, (label, form) in shown.items()
+        if plan[key]
+    ]
+    return "\n".join([*lines, f"basis    {plan['basis']}"])
+
+
+def _spans(stage: dict[str, Any]) -> tuple[str, str]:
+    """How long a stage takes, and from how long to how long."""
+    if stage["state"] == "cached":
+        return "", ""
+    low, high = (duration(stage[f"seconds{end}"]) for end in ("_low", "_high"))
+    return duration(stage["seconds"]), f"{low} to {high}"
+
+
+def _paid_by(budget: str, recipe: "Recipe", hosts: "Sequence[Host]") -> "Recipe":
     """The recipe with the sweep that a budget pays for."""
     from flows.plan.sweep_estimate import total_speed
     from tasks.scaling.sweep.budget import design, read_budget
@@ -300,7 +333,7 @@ def _paid_by(budget: str, recipe: "Recipe") -> "Recipe":
     settings = recipe.sweep
     if settings is None:
         raise BadInput(f"--budget plans a sweep, and recipe '{recipe.name}' has none")
-    total = read_budget(budget, *total_speed(recipe))
+    total = read_budget(budget, *total_speed(recipe, hosts))
     return recipe.model_copy(update={"sweep": design(total, settings, recipe.tokenizer.vocab_size)})
 
 

@@ -77,7 +77,8 @@ class Dag:
         self.user: tuple[str, ...] = ()
         self.users: dict[Key, dict[tuple[str, ...], None]] = defaultdict(dict)
         self._nodes: dict[Key, Node] = {}
-        self._past = {s.fingerprint for r in records(store.root) for s in r.stages if s.artifact}
+        self._records = records(store.root)
+        self._past = {s.fingerprint for r in self._records for s in r.stages if s.artifact}
         self._catalogue = store.catalogue()
 
     @property
@@ -138,6 +139,15 @@ class Dag:
             self._nodes[node.spec.stage, node.spec.fingerprint] = built
             return built
         return node
+
+    def past(self, stage: str, count: int) -> list[Manifest]:
+        """Manifests of the newest artifacts that a stage left in this home."""
+        return self._catalogue.newest(stage, count)
+
+    @property
+    def spent(self) -> list[dict[str, float]]:
+        """What each of this home's completed runs took as a whole, oldest first."""
+        return [record.spent for record in self._records if record.spent]
 
     def sketch(self) -> "Dag":
         """A plan against the same store, without a stage yet, to see what there would be."""

@@ -1,0 +1,195 @@
+"""What a stage has to do, in figures that are known before it runs, and how long that takes on a
+machine of which nothing is known yet.
+
+The figures of a stage that was built stand in its manifest as `work`, so that its time and theirs
+can be compared (`flows.plan.experience`):
+
+    bytes    of its inputs' files, or of the sources it reads
+    files    of these sources
+    flops    forward and backward, of what it trains or scores
+    steps    of the optimizer; or rows, replies, resamplings
+    params   of the model that it leaves
+    cold     1 for the first training of a process, which has to import what trains
+    rate     FLOP per second that its devices are taken to reach
+"""
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cluster.artifact import Artifact
+from cluster.placement import Placement
+from cluster.stage import info
+from flows.plan.dag import Node
+from model.flops import flops_per_token, parameter_count
+from tasks.data.reading.sources import resolve
+from tasks.scaling.sweep.plan import MemberSettings, TrunkSettings
+
+Work = dict[str, float]
+Sizes = Callable[[Node | Artifact], float]
+"""Bytes of the files of an input, those it has or those it is expected to have."""
+Steps = MemberSettings | TrunkSettings
+# Measured on one server core in fp32 at this width; a GPU: a third of an H100's dense bf16.
+CPU_FLOPS_PER_THREAD, NOMINAL_WIDTH = 3.5e10, 96
+GPU_FLOPS = 3.3e14
+BYTES_PER_PARAM = 4  # weights are written in fp32
+
+
+def work_of(node: Node, place: Placement, size: Sizes) -> Work:
+    """The figures of one stage, its inputs being as large as `size` says."""
+    inputs = [
+        one for value in (*node.upstream.values(), *node.given.values()) for one in _all(value)
+    ]
+    found = {"bytes": float(sum(size(one) for one in inputs))}
+    more = KINDS.get(node.spec.stage)
+    return found | (more(node, place, size) if more else {})
+
+
+def coldness(function: Callable[..., None]) -> Work:
+    """Whether a training is the first of this process: what it imports takes longer than a small
+    one.
+    """
+    return {"cold": float("deepspeed" not in sys.modules)} if info(function).trains else {}
+
+
+def nominal_speed(place: Placement, width: int | None) -> float:
+    """FLOP per second of one training of this width, where none was measured."""
+    if place.gpus:
+        return GPU_FLOPS * place.gpus * place.workers
+    share = min(1.0, ((width or NOMINAL_WIDTH) / NOMINAL_WIDTH) ** 0.8)
+    return CPU_FLOPS_PER_THREAD * place.cpu_threads * place.workers * share
+
+
+def roots(node: Node) -> list[Node]:
+    """The trunks that a run of a sweep goes on from."""
+    found = (node.arguments.get(name) for name in ("trunk", "before"))
+    return [root for root in found if isinstance(root, Node)]
+
+
+def own_steps(node: Node) -> int:
+    """Steps of a run of a sweep that none of its trunks has made."""
+    shared = sum(root.literals["settings"].training.steps for root in roots(node))
+    return int(node.literals["settings"].training.steps - shared)
+
+
+def vocabulary(node: Node) -> int:
+    """Tokens of the vocabulary that a stage's text is encoded by, as its recipe asks for it."""
+    queue = [node]
+    while queue:
+        one = queue.pop()
+        if one.spec.stage == "tokenizer":
+            return int(one.literals["settings"].vocab_size)
+        queue += [up for value in one.upstream.values() for up in _all(value) if up is not node]
+    return 0
+
+
+def _read(node: Node, place: Placement, size: Sizes) -> Work:
+    files = [file for source in resolve(node.literals["settings"].sources) for file in source.files]
+    return {"bytes": float(sum(f.text_bytes for f in files)), "files": float(len(files))}
+
+
+def _tokenizer(node: Node, place: Placement, size: Sizes) -> Work:
+    settings = node.literals["settings"]
+    text = sum(size(one) for one in _all(node.arguments["text"]))
+    # Compressed, a third of the text.
+    return {"bytes": min(text, settings.text_bytes / 3), "params": 16.0 * settings.vocab_size}
+
+
+def _pretrain(node: Node, place: Placement, size: Sizes) -> Work:
+    model, training = node.literals["model"], node.literals["settings"]
+    config = model.config(vocabulary(node), training.context)
+    return {
+        "flops": float(flops_per_token(config, training.context) * training.tokens),
+        "steps": float(training.steps),
+        "params": float(parameter_count(config)),
+        "rate": nominal_speed(place, config.width),
+    }
+
+
+def _sweep(node: Node, place: Placement, size: Sizes) -> Work:
+    settings = node.literals["settings"]
+    training = settings.training
+    config = settings.model.config(vocabulary(node), training.context)
+    each, own = flops_per_token(config, training.context), own_steps(node)
+    scored = settings.heldout_tokens if isinstance(settings, MemberSettings) else 0
+    state = 3 * parameter_count(config) if isinstance(settings, TrunkSettings) else 0
+    return {
+        "flops": float(each * (own * training.batch_tokens + scored / 3)),  # scored forward only
+        "steps": float(own),
+        "params": float(state),
+        "rate": nominal_speed(place, config.width),
+    }
+
+
+def _evaluate(node: Node, place: Placement, size: Sizes) -> Work:
+    return _scored(node, "model", node.literals["settings"].max_tokens / 3, place, size)
+
+
+def _classify(node: Node, place: Placement, size: Sizes) -> Work:
+    asked = node.literals["settings"]
+    rows = asked.classes * asked.rows_per_class * (1 - asked.heldout_share) * asked.epochs
+    found = _scored(node, "model", rows * asked.length, place, size)
+    return found | {"steps": rows / asked.batch_rows}
+
+
+def _instruct(node: Node, place: Placement, size: Sizes) -> Work:
+    asked = node.literals["settings"]
+    found = _scored(node, "model", asked.tokens, place, size)
+    return found | {"steps": asked.tokens / asked.batch_tokens}
+
+
+def _answers(node: Node, place: Placement, size: Sizes) -> Work:
+    asked = node.literals["settings"]
+    drawn = asked.rows + asked.samples * min(asked.rows, asked.sampled_rows)
+    found = _scored(node, "instruct", drawn * asked.max_tokens / 3, place, size)
+    return {**found, "steps": float(drawn * asked.max_tokens), "params": 0.0}
+
+
+def _judge(node: Node, place: Placement, size: Sizes) -> Work:
+    asked = node.literals["settings"]
+    texts = 2 if asked.model or place.judge_url else 1  # an endpoint rates a constant answer too
+    each = len(asked.criteria) * asked.samples + (1 + 2 * asked.questions if asked.qag else 0)
+    return {"steps": float(asked.rows * each * texts), "endpoint": float(texts - 1)}
+
+
+def _steps(node: Node, place: Placement, size: Sizes) -> Work:
+    return {"steps": 1.0, "endpoint": 1.0}
+
+
+def _fit(node: Node, place: Placement, size: Sizes) -> Work:
+    runs = node.arguments["runs"]
+    return {"steps": float((1 + node.literals["settings"].bootstrap) * len(runs))}
+
+
+def _report(node: Node, place: Placement, size: Sizes) -> Work:
+    return {"files": float(len(_all(node.arguments["artifacts"])))}
+
+
+def _scored(node: Node, name: str, tokens: float, place: Placement, size: Sizes) -> Work:
+    """Of tokens that go forward and backward through an input that is a model."""
+    params = sum(size(one) for one in _all(node.arguments[name])) / BYTES_PER_PARAM
+    width = round(math.sqrt(params / 36))  # three layers of a decoder; no more than a guess
+    rate = nominal_speed(place, width)
+    return {"flops": 6 * params * tokens, "params": params, "rate": rate}
+
+
+def _all(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+KINDS: Mapping[str, Callable[[Node, Placement, Sizes], Work]] = {
+    "read": _read,
+    "tokenizer": _tokenizer,
+    "pretrain": _pretrain,
+    "sweep": _sweep,
+    "trunk": _sweep,
+    "evaluate": _evaluate,
+    "classify": _classify,
+    "instruct": _instruct,
+    "answers": _answers,
+    "judge": _judge,
+    "steps": _steps,
+    "fit": _fit,
+    "report": _report,
+}
