@@ -57,6 +57,12 @@ class Placement(Settings):
     judge_usd: float = Field(
         0.0, ge=0, description="price of a million tokens of a judge behind an endpoint"
     )
+    max_hours: float | None = Field(
+        None, gt=0, description="a run ends after so long, with checkpoints to go on from"
+    )
+    max_usd: float | None = Field(
+        None, gt=0, description="a run ends when so much is spent, by usd_per_hour; likewise"
+    )
     judge_url: str | None = Field(
         None, description="OpenAI-compatible endpoint of the judge; null judges in-process"
     )
@@ -68,6 +74,15 @@ class Placement(Settings):
             raise ValueError(
                 f"offload is {self.offload!r}, which needs zero_stage {least} or more; "
                 f"it is {self.zero_stage}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _dollars_that_are_spent(self) -> "Placement":
+        if self.max_usd is not None and not self.usd_per_hour:
+            raise ValueError(
+                f"max_usd is {self.max_usd:g}, which a run never spends while usd_per_hour is 0: "
+                "set it to the price of a worker"
             )
         return self
 

@@ -38,6 +38,7 @@ from cluster.stage import build, info
 from cluster.store import Spec, Store
 from flows.following import Follower
 from flows.outcomes import RAY_RETRIES, not_run, record_of
+from flows.plan.budget import Cap
 from flows.plan.dag import Dag, Node
 from flows.plan.work import Work, coldness, work_of
 from flows.queueing import Queue
@@ -116,15 +117,17 @@ def execute(
     placement: Placement,
     tracking_parent: str | None = None,
     on_stage: Callable[[StageRecord], None] = lambda record: None,
+    cap: Cap | None = None,
 ) -> list[StageRecord]:
     """Run every stage of the plan inside the current Prefect flow run; one record per stage.
 
-    `on_stage` is called as each ends. A failed stage skips those that need it; the others go on.
+    `on_stage` is called as each ends; at its `cap` what runs is ended. A failed stage skips those
+    that need it; the others go on.
     Raises AskedToCancel when the flow run is cancelled in Prefect.
     """
     logging.getLogger("prefect.task_runs").addFilter(_no_error_of_skipped)
     with cancelling(runtime.flow_run.id) as asked, closing(Queue(dag, _shown)) as queue:
-        run = Run(dag, placement, tracking_parent, queue)
+        run = Run(dag, placement, tracking_parent, queue, cap)
         try:
             run.carry_out(on_stage, asked)
         except BaseException:
@@ -136,13 +139,20 @@ def execute(
 class Run:
     """Which stages of a plan have been started, and what became of those that have ended."""
 
-    def __init__(self, dag: Dag, placement: Placement, tracking_parent: str | None, queue: Queue):
+    def __init__(
+        self,
+        dag: Dag,
+        placement: Placement,
+        tracking_parent: str | None,
+        queue: Queue,
+        cap: Cap | None,
+    ):
         self.dag, self.placement, self.tracking_parent = dag, placement, tracking_parent
-        self.queue = queue
+        self.queue, self.cap = queue, cap
         self.handles: dict[str, Handle] = {}
         self.records: dict[str, StageRecord] = {}
         self.restarts = 0
-        self.no_ray: State[str] | None = None
+        self.refused: State[str] | None = None
         self.follower = Follower(dag.store)
 
     def carry_out(self, on_stage: Callable[[StageRecord], None], asked: Asked) -> None:
@@ -152,6 +162,7 @@ class Run:
         waiting = list(self.dag)
         while len(self.records) < len(self.dag.nodes):
             asked.check()
+            self.check_cap()
             for node in waiting:
                 if ready := self.ready(node):
                     self.handles[node.name] = self.start(ready)
@@ -163,6 +174,15 @@ class Run:
                 self.queue.leave(node)
                 self.follower.end(node, found.state == "built")
                 on_stage(found)
+
+    def check_cap(self) -> None:
+        """At its cap, end what runs, and let nothing more begin."""
+        if self.cap is None or time.monotonic() < self.cap.at:
+            return
+        self.refused = Failed(message=str(self.cap), data=StageFailed(str(self.cap)))
+        self.cap = None
+        ended = self.end()
+        self.handles |= dict.fromkeys((node.name for node in ended), self.refused)
 
     def ready(self, node: Node) -> Node | None:
         """The stage if it can start: all that it needs has ended, and no other run builds it."""
@@ -204,12 +224,14 @@ class Run:
         return self.records[one.name].size if isinstance(one, Node) else one.manifest.size
 
     def _submitted(self, submit: Callable[[], PrefectFuture[str]]) -> Handle:
-        """What submits a stage, called; where there is no Ray, every stage fails for that."""
+        """What submits a stage, called; where there is no Ray, or the run is at its cap, every
+        stage fails for that.
+        """
         try:
-            return self.no_ray or submit()
+            return self.refused or submit()
         except (BadInput, StageFailed) as error:
-            self.no_ray = Failed(message=str(error), data=error)
-            return self.no_ray
+            self.refused = Failed(message=str(error), data=error)
+            return self.refused
 
     def causes(self, node: Node) -> list[str]:
         """The failed stages for which this one cannot run."""
@@ -272,10 +294,12 @@ class Run:
             )
         ray_session.restart()
 
-    def end(self) -> None:
-        """End what was started and goes on; trainings leave a checkpoint."""
+    def end(self) -> list[Node]:
+        """End what was started and goes on, and tell what; trainings leave a checkpoint."""
         going_on = [n for n in self.dag if n.name in self.handles and n.name not in self.records]
-        end_tasks(list(self._references(going_on)))
+        running = self._references(going_on)
+        end_tasks(list(running))
+        return list(running.values())
 
     def _references(self, nodes: Sequence[Node]) -> dict[Any, Node]:
         """Stages that Ray has been given, by Ray's reference."""

@@ -26,6 +26,7 @@ from cluster.services import Services, up
 from flows.execution import execute
 from flows.plan.accounts import planned, spent, with_plan
 from flows.plan.at_hand import plan_of_run
+from flows.plan.budget import Cap
 from flows.plan.price import price
 from flows.recipe import Recipe
 
@@ -52,6 +53,7 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
     services = up()
     record = RunRecord.start(recipe.model_dump(mode="json"), goal)
     priced = price(dag, recipe.placement)
+    cap = Cap.of(priced, started)
     record = record.model_copy(
         update={"flow_run_id": str(runtime.flow_run.id), "planned": planned(priced)}
     )
@@ -65,7 +67,7 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
     done: list[StageRecord] = []
     status, cancelled = "crashed", None
     try:
-        execute(dag, recipe.placement, tracked.run_id, on_stage=done.append)
+        execute(dag, recipe.placement, tracked.run_id, done.append, cap)
         status = "failed" if any(s.state == "failed" for s in done) else "completed"
     except AskedToCancel as error:
         cancelled = Cancelled(message=str(error))

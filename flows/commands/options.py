@@ -37,6 +37,13 @@ Rebuild = Annotated[
     list[str] | None,
     typer.Option("--rebuild", metavar="STAGE", help="build this stage again even if cached"),
 ]
+Hours = Annotated[
+    float | None,
+    typer.Option(min=0, help="run: end after so long; plan: size it to this"),
+]
+Usd = Annotated[
+    float | None, typer.Option(min=0, help="the same in USD, by placement.usd_per_hour")
+]
 Inspect = Annotated[
     bool, typer.Option("--inspect", help="show samples of what each stage removed, beside kept")
 ]

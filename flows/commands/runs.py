@@ -11,6 +11,7 @@ from cluster.home import home
 from flows.commands.options import (
     AsJson,
     Home,
+    Hours,
     Inspect,
     Metric,
     OneAtATime,
@@ -19,6 +20,7 @@ from flows.commands.options import (
     Rebuild,
     RecipeName,
     Seeds,
+    Usd,
 )
 from flows.views.output import Output, human, output, reason, shorten, tell, waiting
 from tasks.report.words import duration
@@ -35,11 +37,21 @@ def run(
     overrides: Overrides = None,
     rebuild: Rebuild = None,
     metric: Metric = None,
+    hours: Hours = None,
+    usd: Usd = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
     """The whole pipeline: raw text to an evaluated model and a report."""
-    carry_out("all", recipe, overrides, rebuild, as_json, metric=metric)
+    from flows.recipe import overridden
+
+    caps = {"placement.max_hours": hours, "placement.max_usd": usd}
+    given = {key: value for key, value in caps.items() if value is not None}
+
+    def capped(plain: "Recipe") -> "Recipe":
+        return overridden(plain, given) if given else plain
+
+    carry_out("all", recipe, overrides, rebuild, as_json, varied=capped, metric=metric)
 
 
 def data(
@@ -263,6 +275,8 @@ def plan(
             help="price it for so many hosts: such as this, or of so many CPUs, and GPUs",
         ),
     ] = None,
+    hours: Hours = None,
+    usd: Usd = None,
     over: Over = None,
     seeds: Seeds = None,
     one_at_a_time: OneAtATime = False,
@@ -270,6 +284,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """What would run and why; parameters, tokens, FLOPs, memory, time and cost. Trains nothing."""
+    from flows.plan.budget import Budget, sized, sizes
     from flows.plan.estimate import estimate
     from flows.plan.price import read_hosts
     from flows.recipe import load
@@ -281,7 +296,11 @@ def plan(
         at = read_hosts(hosts)
         if budget:
             wanted = _paid_by(budget, wanted, at)
+        if hours is not None or usd is not None:
+            wanted = sized(wanted, Budget(hours, usd), at)
         plan = estimate(wanted, frozenset(rebuild or ()), at)
+        if hours is not None or usd is not None:
+            plan["sized"] = sizes(wanted)
         if budget:
             plan["designed"] = wanted.model_dump(mode="json", exclude_unset=True)["sweep"]
         out.result(plan)
@@ -354,10 +373,10 @@ def _show_sweep(out: Output, plan: dict[str, Any]) -> None:
             f"sweep    {human(swept['flops'], 'FLOP')}, {swept['saved']:.0%} saved by trunks, "
             f"about {duration(swept['seconds'])}, {swept['slots']} side by side"
         )
-    if "designed" in plan:
+    part = {"sweep": plan["designed"]} if "designed" in plan else {}
+    if part := part | plan.get("sized", {}):
         import yaml
 
-        part = {"sweep": plan["designed"]}
         out.say("\n" + yaml.safe_dump(part, sort_keys=False, default_flow_style=None).rstrip())
 
 

@@ -29,11 +29,10 @@ def spent(price: Price, stages: Sequence[StageRecord], seconds: float) -> dict[s
     took = {stage.name: stage.seconds for stage in stages}
     built = [stage for stage in stages if stage.state == "built"]
     busy = price.scheduled(took).seconds
-    paid = price.timeline.most * price.place.usd_per_hour / HOUR
     found = {
         "seconds": seconds,
         "beside": max(0.0, seconds - busy),
-        "cost": seconds * paid,
+        "cost": seconds * price.usd_per_hour / HOUR + price.replies,
         "device_hours": sum(took[s.name] * price.stages[s.name].devices for s in built) / HOUR,
         "bytes_written": float(sum(stage.size for stage in built)),
         "built": float(len(built)),

@@ -71,6 +71,17 @@ class Price:
         """Wall time."""
         return self.timeline.seconds + self.beside.value
 
+    @property
+    def usd_per_hour(self) -> float:
+        """What is paid for as long as the run lasts."""
+        return self.timeline.most * self.place.usd_per_hour
+
+    @property
+    def replies(self) -> float:
+        """USD of the judge's replies."""
+        asked = sum(one.judge_tokens for one in self.stages.values())
+        return asked * self.place.judge_usd / 1e6
+
     def scheduled(self, seconds: Mapping[str, float], names: Sequence[str] = ()) -> Timeline:
         """The schedule of all stages, or of some, that take these times."""
         jobs = [self.stages[name].job for name in names or self.stages]
@@ -87,9 +98,8 @@ class Price:
         """All figures of the run."""
         times, hours = zip(*self.drawn, strict=True)
         low, high = _middle(times, self.seconds)
-        paid = self.timeline.most * self.place.usd_per_hour / HOUR
+        paid, replies = self.usd_per_hour / HOUR, self.replies
         asked = sum(one.judge_tokens for one in self.stages.values())
-        replies = asked * self.place.judge_usd / 1e6
         held = sum(s.seconds.value * s.devices for s in self.stages.values()) / HOUR
         written = _sum([one.written for one in self.stages.values()])
         joules = (
