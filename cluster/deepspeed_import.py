@@ -1,6 +1,7 @@
 """DeepSpeed, imported quickly and quietly.
 
-Three defaults are worth undoing. Its autotuner, which no training uses, imports MLflow (3 s). Its
+Four defaults are worth undoing. Its autotuner, which no training uses, imports MLflow (3 s). Its
+Muon, which none uses either, loads PyTorch's compiler (2 s) where ZeRO 1 or 2 imports it. Its
 logger writes to stdout, where only results belong. And it tries the C++ compiler on each of its
 kernels, then compiles one for collectives on the CPU (30 s), which gloo does as well.
 """
@@ -26,9 +27,11 @@ def load_deepspeed(device: Device) -> ModuleType:
     with _hidden("mlflow"):
         import deepspeed
     from deepspeed.accelerator import get_accelerator
+    from deepspeed.runtime import compiler
 
     if (name := get_accelerator().device_name()) != device:
         raise RuntimeError(f"DeepSpeed runs on {name} in this process, {device} was asked for")
+    compiler.compile = lambda: compiler.dummy_decorator  # what its Muon compiles itself with
     deepspeed.ops.__compatible_ops__ = {}  # no probing, no compiling: nothing of it is used
     logger = logging.getLogger("DeepSpeed")
     logger.handlers.clear()

@@ -16,17 +16,33 @@ Each group says under `moments` which tensors its optimizer keeps for a paramete
 hold of it.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import nn
-from torch.optim import SGD, Adagrad, Adam, AdamW, Muon, Optimizer, RMSprop
+from torch import nn, optim
+from torch.optim import Optimizer
 
 from cluster.errors import BadInput
 from model.optim import parameter_groups
 from tasks.training.settings import UNSHARDED, OptimizerName, OptimizerSettings
 
+Kind = TypeVar("Kind", bound=type[Optimizer])
+
+
+def eager(kind: Kind) -> Kind:
+    """An optimizer without the marks that PyTorch sets in it for its compiler, which compiles none
+    here: the first of them that is met loads `torch._dynamo`, two CPU seconds in every process.
+    """
+    marked = ("add_param_group", "step", "zero_grad", "state_dict", "load_state_dict")
+    plain = {name: inspect.unwrap(getattr(kind, name)) for name in marked}
+    plain["step"] = torch.no_grad()(plain["step"])  # which a mark of `step` sees to, too
+    return type(kind.__name__, (kind,), plain)  # pyrefly: ignore[bad-return]
+
+
+SGD, Adagrad, RMSprop = eager(optim.SGD), eager(optim.Adagrad), eager(optim.RMSprop)
+Adam, AdamW, Muon = eager(optim.Adam), eager(optim.AdamW), eager(optim.Muon)
 Group = dict[str, Any]
 MEANS = ("exp_avg", "exp_avg_sq")
 
@@ -96,6 +112,7 @@ def _muon(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
     return MuonWithAdamW(groups, settings)
 
 
+@eager
 class MuonWithAdamW(Optimizer):
     """Muon for matrices inside blocks, AdamW for all else, as one optimizer.
 

@@ -57,6 +57,12 @@ def test_two_ranks_have_the_losses_of_one(folder: Path, zero_stage: int) -> None
     assert alone[-1] < 0.8 * alone[0]
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_training_that_is_not_compiled_loads_no_compiler(folder: Path, rank: int) -> None:
+    """Two CPU seconds in every process; ZeRO 3 of DeepSpeed needs it."""
+    assert (folder / f"compiler-3-{rank}.txt").read_text() == "False"
+
+
 @pytest.mark.parametrize("zero_stage", [1, 2])
 def test_the_norm_of_two_ranks_is_that_of_one_to_the_bit(folder: Path, zero_stage: int) -> None:
     """A run that goes on with more or fewer workers would drift apart from the last bit on."""
