@@ -8,11 +8,11 @@ import logging
 import os
 import sqlite3
 import sys
-import tempfile
 import threading
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
+from cluster.databases import create_database
 from cluster.environment import own_store
 from cluster.guard import serve
 from cluster.home import subfolder
@@ -27,7 +27,7 @@ def main(port: str = "", handle: str = "") -> None:
     uri, artifacts = os.environ["MLFLOW_TRACKING_URI"], subfolder("mlflow/artifacts")
     os.chdir(artifacts)  # below which MLflow puts what names no place
     if uri == own_store():
-        create_database(Path(uri.removeprefix("sqlite:///")))
+        create_database(Path(uri.removeprefix("sqlite:///")), "mlflow", make_database)
     # What names no store is the home's, whatever store this process was started for.
     sender = Sender(subfolder("tracking"), own_store(), artifacts)
     sender.store(uri).client.search_experiments(max_results=1)  # creates or checks the tables
@@ -42,23 +42,15 @@ def main(port: str = "", handle: str = "") -> None:
     sending.join()
 
 
-def create_database(path: Path) -> None:
-    """Make the home's database, whole or not at all.
-
-    MLflow makes the first form of its tables and changes it in some fifty steps. A kill between two
-    would leave what it can neither open nor go on with.
+def make_database(path: Path) -> None:
+    """MLflow's tables, empty: the first experiment, which MLflow makes with them, names this
+    folder; it makes another where there is none.
     """
-    if path.exists():
-        return
     from mlflow import MlflowClient
 
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        growing, whole = Path(folder, "growing.db"), Path(folder, "whole.db")
-        MlflowClient(f"sqlite:///{growing}").search_experiments(max_results=1)
-        with closing(sqlite3.connect(growing)) as database:
-            database.execute("VACUUM INTO ?", (str(whole),))  # its journal, too, in one file
-        with suppress(FileExistsError):
-            os.link(whole, path)  # the first of several processes wins
+    MlflowClient(f"sqlite:///{path}").search_experiments(max_results=1)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM experiments")
 
 
 def _serve(uri: str, artifacts: str, url: str, handle: int) -> None:

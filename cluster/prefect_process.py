@@ -4,9 +4,15 @@ HANDLE is the file number of a socket that listens on PORT already: who connects
 starts, or starts again, waits for it instead of being refused.
 """
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
+from cluster.databases import create_database
 from cluster.guard import serve
+
+SQLITE = "sqlite+aiosqlite:///"
 
 
 def main(port: str, handle: str) -> None:
@@ -14,7 +20,11 @@ def main(port: str, handle: str) -> None:
     from prefect.server.api.server import create_app
     from prefect.settings import get_current_settings
 
+    own = get_current_settings().home / "prefect.db"
     settings = get_current_settings().server
+    url = settings.database.connection_url
+    if url and url.get_secret_value() == f"{SQLITE}{own}":
+        create_database(own, "prefect", make_database)
     serve(
         create_app(final=True),
         f"http://127.0.0.1:{port}",
@@ -22,6 +32,13 @@ def main(port: str, handle: str) -> None:
         timeout_keep_alive=settings.api.keepalive_timeout,
         log_level=settings.logging_level.lower(),
     )
+
+
+def make_database(path: Path) -> None:
+    """Prefect's tables, empty, by its own command: a process has one database."""
+    command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
+    variables = os.environ | {"PREFECT_SERVER_DATABASE_CONNECTION_URL": f"{SQLITE}{path}"}
+    subprocess.run(command, env=variables, stdout=subprocess.DEVNULL, check=True)
 
 
 if __name__ == "__main__":

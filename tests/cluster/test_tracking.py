@@ -378,21 +378,3 @@ def test_what_names_no_store_goes_to_that_of_the_home(
     mlflow_server.main()
     assert asked == [f"sqlite:///{fresh_home}/mlflow/mlflow.db"]
     assert (tmp_path / "other.db").exists()
-
-
-def test_a_database_whose_making_is_killed_is_made_again(tmp_path: Path) -> None:
-    """MLflow cannot open one that its migrations have left half way."""
-    from mlflow import MlflowClient
-
-    path = tmp_path / "mlflow.db"
-    code = f"from cluster.mlflow_server import *; create_database(Path({str(path)!r}))"
-    making = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-    while not list(tmp_path.glob("*/growing.db")):
-        assert making.poll() is None
-        time.sleep(0.002)
-    making.kill()
-    making.wait()
-    assert not path.exists()
-    subprocess.run([sys.executable, "-c", code], check=True, stderr=subprocess.DEVNULL)
-    experiments = MlflowClient(f"sqlite:///{path}").search_experiments()
-    assert [experiment.name for experiment in experiments] == ["Default"]
