@@ -27,7 +27,8 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 
 from cluster.files import write_atomically
-from cluster.tracking import ended, events, sent
+from cluster.mlflow_models import log_model, log_scores
+from cluster.tracking import begun, ended, events, sent
 
 # MLflow takes up to 1000 figures, and up to 100 parameters, in one request.
 BATCH, RETRY_SECONDS = 1000, 10.0
@@ -48,7 +49,7 @@ class Sender:
         """The tracking store at an address."""
         uri = uri or self.uri
         if uri not in self._stores:
-            self._stores[uri] = TrackingStore(uri, self.artifacts)
+            self._stores[uri] = TrackingStore(uri, self.artifacts, self.folder)
         return self._stores[uri]
 
     def run(self, poll: float = 0.5) -> None:
@@ -105,10 +106,11 @@ class Sender:
         to = about.get("to")
         tags = {key: value for key, value in about.get("tags", {}).items() if value}
         if parent := about.get("parent"):
-            pipeline = sent(self.folder / f"{parent}.1.jsonl")
+            path = self.folder / f"{parent}.1.jsonl"
+            pipeline = sent(path)
             if not pipeline:
                 return None
-            tags["mlflow.parentRunId"] = pipeline["run_id"]
+            tags = _origin(path) | tags | {"mlflow.parentRunId": pipeline["run_id"]}
             to, experiment = pipeline.get("to"), pipeline["experiment_id"]
         else:
             experiment = self.store(to).experiment(about.get("experiment", "headrace"))
@@ -120,8 +122,8 @@ class Sender:
 class TrackingStore:
     """An MLflow server or database, and how each event of a journal is told to it."""
 
-    def __init__(self, uri: str, artifacts: Path):
-        self.uri, self.artifacts = uri, artifacts
+    def __init__(self, uri: str, artifacts: Path, journals: Path):
+        self.uri, self.artifacts, self.journals = uri, artifacts, journals
         self.client = MlflowClient(uri)
 
     def experiment(self, name: str) -> str:
@@ -150,8 +152,15 @@ class TrackingStore:
                 self.client.log_batch(run_id, metrics=batch)
         elif "inputs" in event:
             self.client.log_inputs(run_id, [_dataset(one) for one in event["inputs"]])
+        elif "system" in event:
+            row = event["system"] | {"step": event["at"], "time": event["time"]}
+            self.client.log_batch(run_id, metrics=_metrics([row]))
         elif "model" in event:
-            self._model(run_id, experiment_id, event["model"])
+            log_model(self.client, run_id, experiment_id, event)
+        elif "scores" in event:
+            log_scores(self.client, self.journals, event)
+        elif "tags" in event:
+            self.client.log_batch(run_id, tags=[RunTag(*pair) for pair in event["tags"].items()])
         elif "table" in event:
             self._table(run_id, event["table"], Path(event["rows_of"]))
         elif "file" in event:
@@ -170,14 +179,6 @@ class TrackingStore:
         new = [Param(_key(k), v) for k, v in values.items() if _key(k) not in has]
         for start in range(0, len(new), 100):
             self.client.log_batch(run_id, params=new[start : start + 100])
-
-    def _model(self, run_id: str, experiment_id: str, path: str) -> None:
-        """Register where the model is; MLflow keeps no copy of it."""
-        tags = {"mlflow.model.isExternal": "true", "headrace.path": path}
-        name = _key(Path(path).name).replace("/", "_").replace(".", "_").replace(":", "_")
-        model = self.client.create_logged_model(experiment_id, name, run_id, tags)
-        self.client.finalize_logged_model(model.model_id, "READY")
-        self.client.log_batch(run_id, tags=[RunTag("headrace.model", path)])
 
     def _table(self, run_id: str, name: str, path: Path) -> None:
         """What `MlflowClient.log_table` writes; but that would append the rows again if this was
@@ -226,9 +227,16 @@ def _batches(metrics: list[Metric]) -> Iterable[list[Metric]]:
     return (metrics[start : start + BATCH] for start in range(0, len(metrics), BATCH))
 
 
-def _dataset(one: dict[str, str]) -> DatasetInput:
+def _origin(path: Path) -> dict[str, str]:
+    """Who ran a pipeline, with which source, as its stages' runs say too."""
+    tags = begun(path).get("tags", {})
+    return {key: value for key, value in tags.items() if key.startswith("mlflow.") and value}
+
+
+def _dataset(one: dict[str, Any]) -> DatasetInput:
     source = json.dumps({"uri": one["source"]})
-    dataset = Dataset(one["name"], one["digest"], source_type="local", source=source)
+    size = json.dumps({f"num_{key}": value for key, value in one["size"].items()})
+    dataset = Dataset(one["name"], one["digest"], "local", source, profile=size)
     return DatasetInput(dataset, [InputTag("mlflow.data.context", one["use"])])
 
 

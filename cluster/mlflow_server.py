@@ -17,6 +17,8 @@ from cluster.environment import own_store
 from cluster.guard import serve
 from cluster.home import subfolder
 
+ASSISTANT = "/mlflow/assistant"
+
 
 def main(port: str = "", handle: str = "") -> None:
     """Send and serve until killed; everything here gives way to more urgent work."""
@@ -68,6 +70,8 @@ def _serve(uri: str, artifacts: str, url: str, handle: int) -> None:
     os.environ[_MLFLOW_SGI_NAME.name] = "uvicorn"
     from mlflow.server.fastapi_app import app  # it reads all of these
 
+    # Its assistant runs shell commands, and calls agents and models of other makers.
+    app.router.routes[:] = [r for r in app.router.routes if ASSISTANT not in getattr(r, "path", "")]
     serve(app, url, handle, log_level="warning")
 
 

@@ -4,12 +4,14 @@ Everything here only writes journals (see `cluster.tracking`), so a run never wa
 except, for a moment, at its end.
 """
 
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from glob import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from cluster.home import subfolder
 from cluster.services import TRAINING_VIEW, alive
@@ -17,50 +19,79 @@ from cluster.stage import info
 from cluster.tracking import JournalTracker, NullTracker, Tracker, append, begun, ended, mend, sent
 
 DRAIN_SECONDS = 20.0
+PAGE_SECONDS = 2.0
 STATUSES = {"completed": "FINISHED", "failed": "FAILED", "crashed": "KILLED"}
 log = logging.getLogger("headrace.tracking")
 
 
 class PipelineRun:
-    """The tracked run of one pipeline run. `run_id` is what its stages are nested under."""
+    """The tracked run of one pipeline run. `run_id` is what its stages are nested under, `tracker`
+    what is told of the whole.
+    """
 
-    def __init__(self, run_id: str, journal: JournalTracker):
+    def __init__(self, run_id: str, tracker: JournalTracker):
         self.run_id = run_id
-        self._journal = journal
+        self.tracker = tracker
+        self._behind = False
 
     @classmethod
     def start(
-        cls, experiment: str, run_id: str, params: Mapping[str, Any], flow_run_id: str | None = None
+        cls, experiment: str, run_id: str, params: Mapping[str, Any], tags: Mapping[str, str]
     ) -> "PipelineRun":
         """Begin a run named `run_id` in an experiment (a recipe's name); returns at once."""
-        tags = {"headrace.run": run_id}
-        if flow_run_id:
-            tags["prefect.flow_run_id"] = flow_run_id
-        about = {"name": run_id, "experiment": experiment, "tags": tags}
-        journal = JournalTracker(run_id, about)
-        journal.params(params)
-        return cls(run_id, journal)
+        tags = {"headrace.run": run_id, **tags}
+        tracker = JournalTracker(run_id, {"name": run_id, "experiment": experiment, "tags": tags})
+        tracker.params(params)
+        return cls(run_id, tracker)
 
-    def url(self, ui: str | None) -> str | None:
-        """The run's page in the MLflow UI at this address; the UI itself until the run is sent."""
-        known = sent(self._journal.path)
+    def url(self, ui: str | None, part: str = "") -> str | None:
+        """The run's page in the MLflow UI at this address, or a part of that, such as
+        `/artifacts/report.html`; the UI itself until the run is sent.
+        """
+        known = sent(self.tracker.path)
         if ui is None or "run_id" not in known:
             return ui
-        page = f"#/experiments/{known['experiment_id']}/runs/{known['run_id']}"
+        page = f"#/experiments/{known['experiment_id']}/runs/{known['run_id']}{part}"
         return f"{ui.rstrip('/')}/{page}?{TRAINING_VIEW}"
 
-    def table(self, name: str, rows: Path) -> None:
-        """Show the rows of a JSON-lines file as an evaluation table of the run."""
-        self._journal.table(name, rows)
+    def overlaid(self, ui: str | None, runs: Sequence[str]) -> str | None:
+        """MLflow's page with the losses of several tracked runs in one drawing; None until the
+        pipeline's own run is sent, or where there are not several.
+        """
+        known = sent(self.tracker.path)
+        if ui is None or "run_id" not in known or len(runs) < 2:
+            return None
+        asked = {
+            "runs": runs,
+            "metric": "loss",
+            "experiments": [known["experiment_id"]],
+            "plot_metric_keys": ["loss"],
+        }
+        query = "&".join(
+            f"{k}={quote(json.dumps(v, separators=(',', ':')))}" for k, v in asked.items()
+        )
+        return f"{ui.rstrip('/')}/#/metric?{query}&x_axis=step&{TRAINING_VIEW}"
 
-    def finish(self, status: str, metrics: Mapping[str, float] | None = None) -> None:
+    def settle(self) -> None:
+        """Let MLflow catch up, so that there are pages to link to: with the stages, if any was
+        tracked; else with the run alone, which takes a moment.
+        """
+        stages = _stages(self.run_id)
+        if not alive("mlflow"):
+            return
+        if stages:
+            self._behind = not drain([self.tracker.path, *stages])
+        deadline = time.monotonic() + PAGE_SECONDS
+        while not sent(self.tracker.path) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def finish(self, status: str) -> None:
         """End the run, status `completed`, `failed` or `crashed`, and let MLflow catch up."""
-        if metrics:
-            self._journal.metrics([{"step": 0, **metrics}])
         stages = _stages(self.run_id)
         close(self.run_id, STATUSES[status])
-        if stages and alive("mlflow"):  # a run that trained nothing has nothing worth waiting for
-            drain([self._journal.path, *stages])
+        # A run that trained nothing has nothing worth waiting for.
+        if stages and not self._behind and alive("mlflow"):
+            drain([self.tracker.path, *stages])
 
 
 def stage_tracker(
@@ -77,6 +108,20 @@ def stage_tracker(
     key = journal_key(stage.name, fingerprint) if fingerprint else f"{parent}-{name}"
     tags = {"headrace.stage": stage.name, "headrace.fingerprint": fingerprint or ""}
     return JournalTracker(key, {"name": name, "parent": parent, "tags": tags})
+
+
+def tracked_as(function: Callable[..., None], fingerprint: str) -> str | None:
+    """The tracked run of a stage, if it has one and MLflow has been told of it."""
+    about = info(function)
+    if not about.tracked:
+        return None
+    key = journal_key(about.name, fingerprint)
+    journals = sorted(subfolder("tracking").glob(f"{escape(key)}.*.jsonl"), key=_number)
+    return next((sent(path).get("run_id") for path in reversed(journals)), None)
+
+
+def _number(journal: Path) -> int:
+    return int(journal.name.split(".")[-2])
 
 
 def journal_key(stage: str, fingerprint: str) -> str:

@@ -20,7 +20,9 @@ from cluster.files import write_atomically
 from cluster.locks import whoami
 from cluster.manifest import Ledger
 from cluster.processes import start_time
+from cluster.provenance import provenance
 from cluster.settings import Record
+from cluster.store import library_versions
 
 log = logging.getLogger("headrace.run")
 State = Literal["planned", "built", "cached", "failed", "skipped"]
@@ -39,7 +41,10 @@ class StageRecord(Record):
     planned: dict[str, float | None] = {}
     size: int = 0
     artifact: str | None = None
+    built_by: str | None = None
+    tracking_run: str | None = None
     ledger: Ledger | None = None
+    found: str = ""
     error: str | None = None
     bad_input: bool = False
 
@@ -59,6 +64,9 @@ class RunRecord(Record):
     urls: dict[str, str] = {}
     planned: dict[str, float | None] = {}
     spent: dict[str, float] = {}
+    page: str | None = None
+    source: dict[str, str] = {}
+    libraries: dict[str, str] = {}
     process: dict[str, str | int] = {}
     flow_run_id: str | None = None
     tracking_run: str | None = None
@@ -72,6 +80,8 @@ class RunRecord(Record):
             recipe=recipe,
             goal=goal,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
+            source=provenance(),
+            libraries=library_versions(),
             process=_this_process(),
         )
 

@@ -38,11 +38,17 @@ class Tracker(Protocol):
     def metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
         """Log rows of figures; each row has a `step`."""
 
+    def results(self, values: Mapping[str, float]) -> None:
+        """Log figures of the whole, behind the last step."""
+
+    def system(self, second: int, load: Mapping[str, float]) -> None:
+        """Log the machine's load at a second of the run."""
+
     def datasets(self, inputs: Mapping[str, Any]) -> None:
         """Log the input artifacts by name."""
 
-    def model(self, path: Path) -> None:
-        """Log a model folder by reference."""
+    def model(self, artifact: Any, registered: str | None = None) -> None:
+        """Log a model's artifact by reference; as a version of a registered model, where named."""
 
     def file(self, path: Path) -> None:
         """Log a copy of a file."""
@@ -65,10 +71,16 @@ class NullTracker:
     def metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
         """Do nothing."""
 
+    def results(self, values: Mapping[str, float]) -> None:
+        """Do nothing."""
+
+    def system(self, second: int, load: Mapping[str, float]) -> None:
+        """Do nothing."""
+
     def datasets(self, inputs: Mapping[str, Any]) -> None:
         """Do nothing."""
 
-    def model(self, path: Path) -> None:
+    def model(self, artifact: Any, registered: str | None = None) -> None:
         """Do nothing."""
 
     def file(self, path: Path) -> None:
@@ -114,18 +126,35 @@ class JournalTracker:
             publish(self.path)
             self._last_step = new[-1]["step"]
 
-    def datasets(self, inputs: Mapping[str, Any]) -> None:
-        """Log input artifacts: name, fingerprint and path of each."""
-        flat = ((key, one) for key, value in inputs.items() for one in _as_list(value))
-        found = [
-            {"use": key, "name": a.name, "digest": a.fingerprint[:32], "source": str(a.path)}
-            for key, a in flat
-        ]
-        append(self.path, {"inputs": found})
+    def results(self, values: Mapping[str, float]) -> None:
+        """Log figures of the whole behind the last step, but for those that each step has."""
+        rows = [row for event, _ in events(self.path) for row in event.get("rows", ())]
+        told = {key for row in rows for key in row}
+        # Named apart: `headrace fit mlflow:NAME` takes what has `params` for a member of a sweep.
+        new = {f"result/{key}": value for key, value in values.items() if key not in told}
+        if new:
+            self.metrics([{"step": max(self._last_step, 0) + 1, **new}])
 
-    def model(self, path: Path) -> None:
-        """Log a model folder by reference; nothing is copied."""
-        append(self.path, {"model": str(path)})
+    def system(self, second: int, load: Mapping[str, float]) -> None:
+        """Log the machine's load, under the names by which MLflow knows it."""
+        append(self.path, {"system": {f"system/{k}": v for k, v in load.items()}, "at": second})
+
+    def datasets(self, inputs: Mapping[str, Any]) -> None:
+        """Log input artifacts: name, fingerprint, path and size of each."""
+        flat = ((key, one) for key, value in inputs.items() for one in _as_list(value))
+        append(self.path, {"inputs": [{"use": key, **_about(one)} for key, one in flat]})
+
+    def model(self, artifact: Any, registered: str | None = None) -> None:
+        """Log a model's artifact by reference; nothing is copied."""
+        append(self.path, {"model": _about(artifact), "registered": registered})
+
+    def scores(self, run_id: str, journal: str, metrics: Mapping[str, float]) -> None:
+        """Log the evaluation of the model that a tracked run made; its `journal` by its key."""
+        append(self.path, {"scores": dict(metrics), "of": run_id, "journal": journal})
+
+    def tags(self, values: Mapping[str, str]) -> None:
+        """Set tags."""
+        append(self.path, {"tags": dict(values)})
 
     def file(self, path: Path) -> None:
         """Log a copy of a file, as it is when it is sent."""
@@ -243,6 +272,18 @@ def mend(path: Path) -> None:
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
     """The figures of a row as plain floats, whatever library they come from."""
     return {key: float(value) for key, value in row.items() if isinstance(value, Real)}
+
+
+def _about(artifact: Any) -> dict[str, Any]:
+    """What MLflow is told of an artifact."""
+    manifest = artifact.manifest
+    size = {"rows": manifest.rows, "tokens": manifest.tokens}
+    return {
+        "name": artifact.name,
+        "digest": artifact.fingerprint[:32],
+        "source": str(artifact.path),
+        "size": {key: value for key, value in size.items() if value is not None},
+    }
 
 
 def _as_list(value: Any) -> list[Any]:

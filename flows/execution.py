@@ -36,12 +36,14 @@ from cluster.ray_tasks import end_tasks
 from cluster.runs import StageRecord
 from cluster.stage import build, info
 from cluster.store import Spec, Store
+from cluster.system_metrics import sampled
 from flows.following import Follower
 from flows.outcomes import RAY_RETRIES, not_run, record_of
 from flows.plan.budget import Cap
 from flows.plan.dag import Dag, Node
 from flows.plan.work import Work, coldness, work_of
 from flows.queueing import Queue
+from tasks.report.findings import findings
 
 log = logging.getLogger("headrace.run")
 Handle = PrefectFuture[str] | State[str]
@@ -66,25 +68,26 @@ class Call:
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> str:
-    """Build one stage in this process; the name of its artifact."""
+def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> State[str]:
+    """Build one stage in this process; the name of its artifact, and what it found."""
     tracker = stage_tracker(call.function, call.name, call.tracking_parent, call.spec.fingerprint)
     store = Store(call.root)
     arguments: dict[str, Any] = {name: _open(store, value) for name, value in inputs.items()}
     progress = ProgressArtifact(call.spec.recipe, call.name)
     try:
-        artifact = build(
-            call.function,
-            store,
-            spec=call.spec,
-            placement=call.placement,
-            tracker=tracker,
-            on_progress=progress,
-            force=call.forced,
-            work=call.work | coldness(call.function),
-            **arguments,
-            **call.literals,
-        )
+        with sampled(tracker):
+            artifact = build(
+                call.function,
+                store,
+                spec=call.spec,
+                placement=call.placement,
+                tracker=tracker,
+                on_progress=progress,
+                force=call.forced,
+                work=call.work | coldness(call.function),
+                **arguments,
+                **call.literals,
+            )
     except BaseException:
         # A stage is cancelled by an interrupt, which is no `Exception`.
         tracker.close("FAILED")
@@ -92,18 +95,20 @@ def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> str:
     finally:
         release()
     progress.finish()
+    tracker.results(artifact.manifest.metrics)
     if "model.safetensors" in artifact.manifest.files:
-        tracker.model(artifact.path)
+        spec = call.spec  # one of several variants or members stands for no recipe
+        tracker.model(artifact, None if spec.label else f"{spec.recipe}-{spec.stage}")
     tracker.close()
     if not info(call.function).trains:
         settle(tracker)
-    return artifact.name
+    return Completed(message=findings(artifact.manifest), data=artifact.name)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def cached_stage(name: str, artifact: str, inputs: dict[str, Any]) -> State[str]:
-    """A stage whose artifact is already in the store."""
-    return Completed(name="Cached", message=f"{name}: {artifact}", data=artifact)
+def cached_stage(artifact: str, said: str, inputs: dict[str, Any]) -> State[str]:
+    """A stage whose artifact is already in the store, and what it found when it was built."""
+    return Completed(name="Cached", message=said, data=artifact)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
@@ -169,7 +174,7 @@ class Run:
             waiting = [node for node in waiting if node.name not in self.handles]
             for node in self.ended():
                 state = _final_state(node, self.handles[node.name])
-                found = record_of(node, state, self.causes(node), self.dag.store)
+                found = record_of(node, state, self.causes(node), self.dag)
                 self.records[node.name] = found
                 self.queue.leave(node)
                 self.follower.end(node, found.state == "built")
@@ -198,8 +203,8 @@ class Run:
         upstream = {} if causes else node.upstream
         inputs = {key: _handles(value, self.handles) for key, value in upstream.items()}
         if node.found:
-            found = node.found.name
-            return _ended_with(_named(cached_stage, node), node.name, found, inputs)
+            said = findings(node.found.manifest)
+            return _ended_with(_named(cached_stage, node), node.found.name, said, inputs)
         with remote_options(max_retries=RAY_RETRIES, **_resources(node, self.placement)):
             return self._submitted(partial(self._submit, node, inputs))
 

@@ -6,9 +6,10 @@ from typing import Any
 from prefect.states import State
 
 from cluster.errors import BadInput, StageFailed, explain
+from cluster.mlflow_tracking import tracked_as
 from cluster.runs import StageRecord
-from cluster.store import Store
-from flows.plan.dag import Node
+from flows.plan.dag import Dag, Node
+from tasks.report.findings import findings
 
 RAY_RETRIES = 2  # a killed worker process: Ray runs the stage again, which resumes from its scratch
 WORKER_DIED = (
@@ -22,7 +23,7 @@ def not_run(causes: list[str]) -> str:
     return f"not run: {', '.join(causes)} failed"
 
 
-def record_of(node: Node, state: State[str], causes: list[str], store: Store) -> StageRecord:
+def record_of(node: Node, state: State[str], causes: list[str], dag: Dag) -> StageRecord:
     """What became of a stage that has ended; `causes` are the failed stages it is skipped for."""
     about = {
         "name": node.name,
@@ -35,15 +36,19 @@ def record_of(node: Node, state: State[str], causes: list[str], store: Store) ->
     if not state.is_completed():
         error = _error(state)
         return StageRecord(**about, state="failed", **_described(error))
-    artifact = store.open(state.result(), shown=True)
+    artifact = dag.store.open(state.result(), shown=True)
+    manifest = artifact.manifest
     return StageRecord(
         **about,
         state="cached" if node.found else "built",
-        seconds=0.0 if node.found else artifact.manifest.seconds,
-        resources={} if node.found else artifact.manifest.resources,
+        seconds=0.0 if node.found else manifest.seconds,
+        resources={} if node.found else manifest.resources,
         artifact=str(artifact.path),
-        size=artifact.manifest.size,
-        ledger=artifact.manifest.ledger,
+        size=manifest.size,
+        built_by=dag.built_by.get(node.spec.fingerprint) if node.found else None,
+        tracking_run=manifest.tracking_run or tracked_as(node.function, node.spec.fingerprint),
+        ledger=manifest.ledger,
+        found=findings(manifest),
     )
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flows.plan.schedule import Host
     from flows.recipe import Recipe
 
+LONGEST_LINK = 600  # characters of one that is printed; the page of the run has all
 WHY = 160  # characters of a reason that are shown; --json has all of it
 
 
@@ -200,7 +201,7 @@ def _result(record: dict[str, Any], goal: str) -> dict[str, Any]:
     """The JSON object of a run."""
     from flows.views.sweep_outcome import sweep_result
 
-    keys = ("id", "status", "seconds", "stages", "metrics", "report", "urls")
+    keys = ("id", "status", "seconds", "stages", "metrics", "report", "page", "urls")
     result = {key: record[key] for key in (*keys, "error") if key in record}
     if goal == "sweep" and record["status"] == "completed":
         result |= sweep_result(record["stages"])
@@ -238,10 +239,12 @@ def _show(out: Output, record: dict[str, Any]) -> None:
     for stage in [s for s in stages if s["state"] == "failed"][1:]:  # the first is told at the end
         out.say(f"\n{stage['name']} failed too: {stage['error']}")
     out.say(f"\n{record['status']} in {duration(record['seconds'])}")
-    for name, url in record["urls"].items():
-        out.say(f"{name:8} {url}")
-    if record["report"]:
-        out.say(f"report   {record['report']}")
+    for name in ("prefect", "mlflow", "members"):
+        if (url := record["urls"].get(name)) and len(url) <= LONGEST_LINK:
+            out.say(f"{name:8} {url}")
+    for name in ("page", "report"):
+        if record[name]:
+            out.say(f"{name:8} {record[name]}")
 
 
 def _took(stage: dict[str, Any]) -> str:

@@ -78,7 +78,9 @@ class Dag:
         self.users: dict[Key, dict[tuple[str, ...], None]] = defaultdict(dict)
         self._nodes: dict[Key, Node] = {}
         self._records = records(store.root)
-        self._past = {s.fingerprint for r in self._records for s in r.stages if s.artifact}
+        past = [(r.id, s) for r in self._records for s in r.stages if s.artifact]
+        self._past = {stage.fingerprint for _, stage in past}
+        self.built_by = {stage.fingerprint: run for run, stage in past if stage.state == "built"}
         self._catalogue = store.catalogue()
 
     @property

@@ -156,7 +156,7 @@ def test_a_killed_run_is_marked_everywhere(toy: ModuleType, shared_home: Path) -
     flow_run_id = wait_for(shared_home / "endless-mark")
     driver.kill()
     driver.wait()
-    tracked = PipelineRun.start("mine", "killed-run", {}, flow_run_id)
+    tracked = PipelineRun.start("mine", "killed-run", {}, {"prefect.flow_run_id": flow_run_id})
     record = RunRecord.start({"name": "mine"}, "all").model_copy(
         update={
             "flow_run_id": flow_run_id,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cluster import mlflow_tracking, tracking
-from cluster.mlflow_tracking import PipelineRun, close, stage_tracker
+from cluster.mlflow_tracking import PipelineRun, close, journal_key, stage_tracker
 from cluster.stage import stage
 from cluster.tracking import JournalTracker, NullTracker
 from tests.cluster import mlflow_outage
@@ -26,6 +26,7 @@ def filter_text(settings: int, draft: Any) -> None: ...
 
 
 FINGERPRINT = "0123456789abcdef"
+TAGS = {"prefect.flow_run_id": "flow-1", "mlflow.user": "ada"}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,12 @@ def sender(fresh_home: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def pipeline(request: pytest.FixtureRequest) -> PipelineRun:
     """A pipeline run under a name of its own, as all tests share one database."""
-    return PipelineRun.start("mine", request.node.name, {"seed": 0}, "flow-1")
+    return PipelineRun.start("mine", request.node.name, {"seed": 0}, TAGS)
+
+
+def artifact(name: str, fingerprint: str, path: Path) -> SimpleNamespace:
+    manifest = SimpleNamespace(rows=7, tokens=None)
+    return SimpleNamespace(name=name, fingerprint=fingerprint, path=path, manifest=manifest)
 
 
 def rows(first: int, last: int) -> list[dict[str, float]]:
@@ -61,17 +67,19 @@ def test_a_training_stage_is_a_nested_run_of_its_pipeline(
     stage_run = stage_tracker(pretrain, "pretrain", run.run_id, FINGERPRINT)
     stage_run.params({"model": {"depth": 4, "width": None}, "notes": "x" * 900})
     stage_run.metrics(rows(1, 3))
-    shards = SimpleNamespace(name="shards/mine-12", fingerprint="f" * 64, path=Path("/s"))
-    stage_run.datasets({"shards": shards})
-    stage_run.model(Path("/models/mine-ab"))
+    stage_run.results({"loss": 0.1, "params": 12.0})  # each step has a loss; this is no step's
+    stage_run.system(5, {"cpu_utilization_percentage": 50.0})
+    stage_run.datasets({"shards": artifact("shards/mine-12", "f" * 64, Path("/s"))})
+    stage_run.model(artifact("pretrain/mine-ab", FINGERPRINT, Path("/models/mine-ab")))
     (fresh_home / "trace.json.gz").touch()
     stage_run.file(fresh_home / "trace.json.gz")
     stage_run.close()
-    run.finish("completed", {"bits_per_byte": 2.5})
+    run.tracker.metrics([{"step": 0, "bits_per_byte": 2.5}])
+    run.finish("completed")
     sender.send_all()  # journals in the order of their names: the stage may come first
     sender.send_all()
 
-    parent = sender.store().client.get_run(run._journal.run_id)
+    parent = sender.store().client.get_run(run.tracker.run_id)
     assert parent.info.status == "FINISHED"
     assert parent.data.metrics == {"bits_per_byte": 2.5}
     assert parent.data.params == {"seed": "0"}
@@ -79,9 +87,12 @@ def test_a_training_stage_is_a_nested_run_of_its_pipeline(
 
     nested = sender.store().client.get_run(stage_run.run_id)
     assert nested.info.status == "FINISHED"
-    assert nested.data.tags["mlflow.parentRunId"] == run._journal.run_id
+    assert nested.data.tags["mlflow.parentRunId"] == run.tracker.run_id
     assert nested.data.tags["headrace.fingerprint"] == FINGERPRINT
     assert nested.data.tags["headrace.model"] == "/models/mine-ab"
+    assert nested.data.tags["mlflow.user"] == "ada"
+    assert nested.data.metrics["result/params"] == 12.0
+    assert nested.data.metrics["system/cpu_utilization_percentage"] == 50.0
     assert nested.data.params["model.depth"] == "4"
     assert nested.data.params["model.width"] == "null"
     assert len(nested.data.params["notes"]) == 500
@@ -91,6 +102,7 @@ def test_a_training_stage_is_a_nested_run_of_its_pipeline(
     ]
     (entry,) = nested.inputs.dataset_inputs
     assert (entry.dataset.name, entry.dataset.digest) == ("shards/mine-12", "f" * 32)
+    assert json.loads(entry.dataset.profile) == {"num_rows": 7}
     url = run.url("http://127.0.0.1:5000/")
     assert url == (
         f"http://127.0.0.1:5000/#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
@@ -98,11 +110,41 @@ def test_a_training_stage_is_a_nested_run_of_its_pipeline(
     )
 
 
+def test_a_model_is_registered_once_with_its_evaluation(
+    sender: Any, request: pytest.FixtureRequest
+) -> None:
+    """Which waits for it where the journals are sent in another order."""
+    from cluster.mlflow_models import NotYet
+
+    run = PipelineRun.start("a-recipe", request.node.name, {"seed": 0}, {})
+    stage_run = stage_tracker(pretrain, "pretrain", run.run_id, "model000")
+    sender.send_all()
+    sender.send_all()
+    assert stage_run.run_id is not None
+    made = artifact("pretrain/mine-model000", "model000" * 8, Path("/models/mine-model000"))
+    stage_run.model(made, "mine-pretrain")
+    run.tracker.scores(stage_run.run_id, journal_key("pretrain", "model000"), {"accuracy": 0.51})
+    run.finish("completed")
+    with pytest.raises(NotYet):
+        sender._send(run.tracker.path)
+    state = stage_run.path.with_suffix(".sent")
+    before = state.read_text()
+    sender._send(stage_run.path)
+    state.write_text(before)  # killed after sending, before remembering
+    sender.send_all()
+    (version,) = sender.store().client.search_model_versions("name = 'mine-pretrain'")
+    assert version.tags["accuracy"] == "0.51"
+    assert version.tags["headrace.path"] == "/models/mine-model000"
+    assert version.run_id == stage_run.run_id
+    model = sender.store().client.get_logged_model(version.tags["headrace.logged_model"])
+    assert [(m.key, m.value) for m in model.metrics] == [("accuracy", 0.51)]
+
+
 def test_a_killed_stage_goes_on_in_the_same_run_and_repeats_no_step(
     sender: Any, request: pytest.FixtureRequest
 ) -> None:
     fingerprint = "killed00"
-    first = PipelineRun.start("mine", f"{request.node.name}-1", {})
+    first = PipelineRun.start("mine", f"{request.node.name}-1", {}, {})
     attempt = stage_tracker(pretrain, "pretrain", first.run_id, fingerprint)
     attempt.metrics(rows(1, 5))
     with attempt.path.open("a") as file:  # a line cut off by the kill
@@ -114,7 +156,7 @@ def test_a_killed_stage_goes_on_in_the_same_run_and_repeats_no_step(
     sender.send_all()
     assert sender.store().client.get_run(before).info.status == "KILLED"
 
-    second = PipelineRun.start("mine", f"{request.node.name}-2", {})
+    second = PipelineRun.start("mine", f"{request.node.name}-2", {}, {})
     again = stage_tracker(pretrain, "pretrain", second.run_id, fingerprint)
     sender.send_all()
     assert again.run_id == before
@@ -163,14 +205,14 @@ def test_a_table_of_rows_is_sent_once(
     path = tmp_path / "rows.jsonl"
     path.write_text('{"id": "größer", "right": true}\n{"id": 2, "nats": [1.5, -2]}\n')
     sender.send_all()
-    state = run._journal.path.with_suffix(".sent")
+    state = run.tracker.path.with_suffix(".sent")
     before = state.read_text()
-    run.table("exam.json", path)
-    run.table("gone.json", tmp_path / "gone.jsonl")
+    run.tracker.table("exam.json", path)
+    run.tracker.table("gone.json", tmp_path / "gone.jsonl")
     sender.send_all()
     state.write_text(before)  # killed after sending, before remembering
     sender.send_all()
-    run_id = run._journal.run_id
+    run_id = run.tracker.run_id
     assert run_id is not None
     table = json.loads(
         Path(sender.store().client.download_artifacts(run_id, "exam.json")).read_text()
@@ -240,7 +282,7 @@ def test_mlflow_answering_errors_costs_training_no_time_and_no_figure(
     from tasks.training.telemetry import MetricsFile, Reporter
     from tests.training import toy
 
-    run = PipelineRun.start("mine", f"outage-{steps}", {})
+    run = PipelineRun.start("mine", f"outage-{steps}", {}, {})
     tracker = stage_tracker(pretrain, "pretrain", run.run_id, "outage00")
     deadline = time.monotonic() + 120
     while tracker.run_id is None:
@@ -276,8 +318,7 @@ def test_an_event_that_mlflow_refuses_does_not_hold_up_the_next(
 ) -> None:
     run = pipeline(request)
     tracker = stage_tracker(pretrain, "pretrain", run.run_id, "refused0")
-    shards = SimpleNamespace(name="n" * 600, fingerprint="f" * 64, path=Path("/s"))
-    tracker.datasets({"shards": shards})
+    tracker.datasets({"shards": artifact("n" * 600, "f" * 64, Path("/s"))})
     tracker.metrics(rows(1, 2))
     sender.send_all()
     sender.send_all()
@@ -309,7 +350,7 @@ def test_training_goes_on_when_the_disk_is_full(
 
 
 def test_a_failed_pipeline_ends_its_open_stages(fresh_home: Path) -> None:
-    run = PipelineRun.start("mine", "failing", {})
+    run = PipelineRun.start("mine", "failing", {}, {})
     done = stage_tracker(pretrain, "pretrain", run.run_id, "done0000")
     open_ = stage_tracker(pretrain, "pretrain", run.run_id, "open0000")
     done.close()
@@ -341,7 +382,7 @@ def test_a_run_goes_to_the_store_that_its_command_names(
     """Whatever store the process that sends was started for; the stages go with their run."""
     other = f"sqlite:///{tmp_path}/other.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", other)
-    run = PipelineRun.start("mine", "run-elsewhere", {})
+    run = PipelineRun.start("mine", "run-elsewhere", {}, {})
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////nowhere/else.db")
     stage_run = stage_tracker(pretrain, "pretrain", run.run_id, "elsewhere")
     for _ in range(2):

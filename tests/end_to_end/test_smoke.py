@@ -108,6 +108,12 @@ def test_prefect_shows_the_stages_and_mlflow_the_nested_runs(first_run: dict[str
     runs = prefect_api(base).post("/task_runs/filter", json=body).json()
     assert {run["name"] for run in runs} == set(states(first_run))
     assert {run["state"]["type"] for run in runs} == {"COMPLETED"}
+    said = {run["name"]: run["state"]["message"] for run in runs}
+    assert said["filter"].startswith("648 of 730 rows") and "bits per byte" in said["evaluate"]
+    shown = {"flow_runs": {"id": {"any_": [flow_run]}}}
+    links = prefect_api(base).post("/artifacts/filter", json=shown).json()
+    (link,) = [one["data"] for one in links if one["key"] == "report"]
+    assert f"{first_run['urls']['report']})" in link
     shards = next(run for run in runs if run["name"] == "shards")
     assert shards["task_inputs"]["inputs"], "the DAG has an edge into shards"
     logs = prefect_api(base).post("/logs/filter", json={"limit": 200}).json()
@@ -133,6 +139,15 @@ def test_prefect_shows_the_stages_and_mlflow_the_nested_runs(first_run: dict[str
     assert history[-1].value < history[0].value
     assert {run.info.status for run in [parent, *children]} == {"FINISHED"}
     assert f"/runs/{parent.info.run_id}?" in first_run["urls"]["mlflow"]
+    assert len(figures := parent.data.metrics) <= 8 + sum(k.startswith("system/") for k in figures)
+    assert parent.data.tags["mlflow.user"] and parent.inputs.dataset_inputs
+    shown = {file.path for file in client.list_artifacts(parent.info.run_id)}
+    assert {"report.html", f"{first_run['id']}.html"} <= shown
+    versions = {v.name: v.tags for v in client.search_model_versions()}
+    assert versions.keys() == {"smoke-pretrain", "smoke-classify", "smoke-instruct"}
+    assert float(versions["smoke-pretrain"]["bits_per_byte"]) > 0
+    members = {run.info.run_id for name, run in of.items() if name.startswith("sweep/")}
+    assert all(member in first_run["urls"]["members"] for member in members)
 
 
 def test_an_exam_of_the_recipe_is_shown_everywhere(first_run: dict[str, Any], exam: Path) -> None:
@@ -163,6 +178,8 @@ def test_a_second_run_finds_everything_cached_and_is_one_line(
     again = record(said["id"])
     assert set(states(again).values()) == {"cached"}
     assert again["metrics"] == first_run["metrics"]
+    page = Path(again["page"]).read_text()
+    assert first_run["id"] in page and again["urls"]["report"] in page.replace("&amp;", "&")
 
 
 def test_a_changed_vocabulary_rebuilds_what_depends_on_it(first_run: dict[str, Any]) -> None:

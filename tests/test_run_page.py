@@ -1,0 +1,84 @@
+"""The page of a run, what its stages found in words, the figures that stand for it."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.manifest import Ledger, Manifest
+from cluster.runs import RunRecord, StageRecord
+from cluster.system_metrics import gpu_row
+from flows.headline import MOST, headline
+from tasks.report.findings import findings
+from tasks.report.run_page import render
+from tests.test_report import Balance, text_of
+
+URL = "http://127.0.0.1:5000/#/experiments/1/runs/ab/artifacts/report.html"
+
+
+def record(*stages: StageRecord, **fields: object) -> RunRecord:
+    started = RunRecord.start({"name": "mill", "placement": {"workers": 2}}, "all")
+    return started.model_copy(update={"stages": list(stages), "status": "completed", **fields})
+
+
+def stage(name: str, state: str, **fields: object) -> StageRecord:
+    about = {"stage": name, "fingerprint": "ab" * 32, "why": "first build"}
+    return StageRecord.model_validate({"name": name, "state": state, **about, **fields})
+
+
+def test_a_cached_run_has_a_page_that_leads_to_those_who_built_it(tmp_path: Path) -> None:
+    found = stage("filter", "cached", built_by="mill-1", found="648 of 730 rows")
+    run = record(found, report=f"{tmp_path}/artifacts/report/mill-1/report.html")
+    run = run.model_copy(update={"page": f"{tmp_path}/runs/{run.id}.html", "urls": {"report": URL}})
+    page = render(run)
+    parser = Balance()
+    parser.feed(page)
+    assert (parser.faults, parser.open) == ([], [])
+    assert 'href="mill-1.html"' in page and f'href="{URL}"' in page
+    assert 'href="../artifacts/report/mill-1/report.html"' in page  # the home may be moved
+    told = text_of(page)
+    assert "648 of 730 rows" in told and "workers: 2" in told
+    for value in run.source.values():
+        assert value in told
+    assert {"user", "host", "command"} <= run.source.keys()
+
+
+def test_what_was_built_has_its_cost_and_a_failure_its_reason() -> None:
+    took = {"cpu_seconds": 3.0, "peak_bytes": 2.0**30}
+    built = stage("read", "built", seconds=2.0, resources=took)
+    broken = stage("filter", "failed", error="<b>no</b>")
+    page = render(record(built, broken, status="failed"))
+    assert "1 built, 1 failed" in page and "1.0 GiB" in page and "&lt;b&gt;no" in page
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"ledger": Ledger(**{"in": 730, "out": 648, "rejects": {"too_short": 82}})},
+            "648 of 730 rows, less too short 82",
+        ),
+        (
+            {"tokens": 40_960, "metrics": {"params": 5.0, "train_loss": 4.3617, "mfu": 0.1}},
+            "40,960 tokens; training loss of the last steps 4.362; parameters 5",
+        ),
+        ({"facts": {"kind": "bpe", "vocab_size": 512}}, "vocabulary 512"),
+        ({}, ""),
+    ],
+)
+def test_findings_in_words(fields: dict[str, object], said: str) -> None:
+    about = {"stage": "x", "version": 1, "recipe": "mill", "settings": {}, "inputs": {}}
+    assert findings(Manifest.model_validate(about | {"fingerprint": "ab"} | fields)) == said
+
+
+def test_a_few_figures_stand_for_a_run() -> None:
+    many = {f"trunk/d{n}.train_loss": 1.0 for n in range(99)}
+    many |= {"accuracy": 0.5, "bits_per_byte": 2.0, "bits_per_byte_witten_bell": 3.0}
+    assert list(headline(many)) == ["bits_per_byte", "bits_per_byte_witten_bell", "accuracy"]
+    assert len(headline({f"x{n}": 1.0 for n in range(99)})) == MOST
+
+
+def test_gpus_are_told_of_without_what_the_driver_cannot_tell() -> None:
+    row = gpu_row("93, 1000, 4000, 310.5\n[N/A], 7, 80, [N/A]\n")
+    assert row["gpu_0_utilization_percentage"] == 93 and row["gpu_0_power_usage_watts"] == 310.5
+    assert row["gpu_0_memory_usage_percentage"] == 25
+    assert "gpu_1_utilization_percentage" not in row and row["gpu_1_memory_usage_megabytes"] == 7
