@@ -20,6 +20,7 @@ from uuid import UUID
 
 from pydantic import TypeAdapter
 
+from cluster.automations import HEARTBEAT_SECONDS, block, look_after
 from cluster.environment import given, is_secret, prepare, worker_variables
 from cluster.errors import BadInput
 from cluster.files import write_atomically
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from prefect import Flow
 
 Pool = Literal["process", "docker", "kubernetes"]
+Overlap = Literal["enqueue", "cancel"]
 POOLS: Mapping[Pool, str] = {
     "process": WORK_POOL,
     "docker": f"{WORK_POOL}-docker",
@@ -52,12 +54,32 @@ class Deployed(Record):
     folder: Path
 
 
+class Schedule(Record):
+    """When a deployment runs, and what happens then."""
+
+    cron: str
+    overlap: Overlap = "enqueue"
+    retries: int = 0
+    retry_seconds: float = 60.0
+    tags: tuple[str, ...] = ()
+    queue: str = "cpu"
+    notify: str | None = None
+
+    def variables(self) -> dict[str, str]:
+        """What tells the process of a run how often to try again, and to say that it lives."""
+        return {
+            "PREFECT_FLOWS_DEFAULT_RETRIES": str(self.retries),
+            "PREFECT_FLOWS_DEFAULT_RETRY_DELAY_SECONDS": str(self.retry_seconds),
+            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
+        }
+
+
 def deploy(
     flow: "Flow[..., Any]",
     *,
     entrypoint: str,
     name: str,
-    cron: str,
+    schedule: Schedule,
     parameters: dict[str, Any] | None = None,
     pool: Pool = "process",
     image: str | None = None,
@@ -66,32 +88,37 @@ def deploy(
 
     `entrypoint` is the flow's module path (`headrace.pipeline`). Processes run in this folder, to
     which paths are relative and where Prefect looks for that module first. Containers have `image`.
-    The schedule is `cron`. Raises BadInput where containers have no image, or could not reach what
-    they need.
-    Returns `deployment` (flow name/name), `next_run` (ISO time, UTC) and the work pool, `pool`.
+    Raises BadInput where containers have no image, or could not reach what they need, and for a
+    notification block that there is not.
+    Returns `deployment` (flow name/name), `next_run` (ISO time, UTC), the work pool, `pool`, and
+    its `queue`.
     """
     from prefect.context import refresh_global_settings_context
 
     prepare()
     if pool == "process":
         up()
-        ours = Deployed(entrypoint=entrypoint, variables=_variables(), folder=Path.cwd())
+        variables = _variables() | schedule.variables()
+        ours = Deployed(entrypoint=entrypoint, variables=variables, folder=Path.cwd())
         # For the workers of a server of the user's own, which may be on other hosts.
         job = {"env": ours.variables, "working_dir": str(ours.folder)} if given_prefect() else {}
     else:
-        ours, job = None, _container(pool, image)
+        ours, job = None, _container(pool, image, schedule)
         check_prefect()
         refresh_global_settings_context()  # a profile's server is known since `prepare`
+    told = block(schedule.notify, name) if schedule.notify else None
     create_work_pool(pool)
-    deployment = _deployment(flow, name, cron, parameters or {}, job)
+    deployment = _deployment(flow, name, schedule, parameters or {}, job)
     deployment.entrypoint = entrypoint
     deployment_id = str(deployment.apply(work_pool_name=POOLS[pool]))
+    _order_form(deployment_id, flow)
+    look_after(deployment_id, name, told)
     if ours:
         write_atomically(record(deployment_id), ours.model_dump_json(indent=1))
         if not (given_prefect() and worker_online(pool)):
             start_worker()
     found = {"deployment": f"{flow.name}/{name}", "next_run": _next_run(deployment_id)}
-    return found | {"pool": POOLS[pool]}
+    return found | {"pool": POOLS[pool], "queue": schedule.queue}
 
 
 def worker_online(pool: Pool) -> bool:
@@ -120,20 +147,43 @@ def record(deployment_id: str) -> Path:
 def _deployment(
     flow: "Flow[..., Any]",
     name: str,
-    cron: str,
+    schedule: Schedule,
     parameters: dict[str, Any],
     job: dict[str, Any],
 ) -> Any:
+    """One run at a time: what is made twice at once is made once, and the other waits for it."""
+    from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
     from prefect.deployments.runner import EntrypointType, RunnerDeployment
 
+    strategies = ConcurrencyLimitStrategy
+    late = strategies.ENQUEUE if schedule.overlap == "enqueue" else strategies.CANCEL_NEW
     return RunnerDeployment.from_flow(
         flow,
         name,
-        cron=cron,
+        cron=schedule.cron,
+        concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=late),
+        tags=list(schedule.tags),
+        work_queue_name=schedule.queue,
         parameters=parameters,
         job_variables=job,
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
+
+
+def _order_form(deployment_id: str, flow: "Flow[..., Any]") -> None:
+    """Let the UI's form have the fields of each section in the order in which we declare them:
+    those without a position come as the database returns them.
+    """
+    from prefect.client.schemas.actions import DeploymentUpdate
+    from prefect.utilities.callables import parameter_schema
+
+    schema = parameter_schema(flow)
+    for section in schema.definitions.values():
+        for position, field in enumerate(section.get("properties", {}).values()):
+            field["position"] = position
+    with client() as server:
+        ordered = DeploymentUpdate(parameter_openapi_schema=schema.model_dump(exclude_unset=True))
+        server.update_deployment(UUID(deployment_id), ordered)
 
 
 def _variables() -> dict[str, str]:
@@ -142,14 +192,14 @@ def _variables() -> dict[str, str]:
     return {name: value for name, value in passed.items() if name != "PREFECT_API_URL"}
 
 
-def _container(pool: Pool, image: str | None) -> dict[str, Any]:
+def _container(pool: Pool, image: str | None, schedule: Schedule) -> dict[str, Any]:
     """A run in an image; raises BadInput where it would not reach what it needs."""
     if not image:
         raise BadInput(f"--pool {pool} needs --image: Headrace's, from the Dockerfile in its clone")
     for name in (*ADDRESSES, "RAY_ADDRESS"):
         _check_reached(name, given(name), name in ADDRESSES)
     passed = {name: value for name, value in _told().items() if not A_PATH.match(value)}
-    return {"env": passed, "image": image}
+    return {"env": passed | schedule.variables(), "image": image}
 
 
 def _check_reached(name: str, value: str | None, needed: bool) -> None:

@@ -13,10 +13,11 @@ ANSWER_S = 240.0
 
 @dataclass(frozen=True)
 class Nodes:
-    """By name: each node's id in Ray, its address, and the GPUs that Ray was told of."""
+    """By name: each node's id in Ray, its address, and the CPUs and GPUs that Ray was told of."""
 
     ids: Mapping[str, str]
     addresses: Mapping[str, str]
+    cpus: Mapping[str, int]
     gpus: Mapping[str, int]
 
     @classmethod
@@ -34,7 +35,10 @@ class Nodes:
         return cls(
             {name: node["NodeID"] for name, node in named.items()},
             {name: node["NodeManagerAddress"] for name, node in named.items()},
-            {name: int(node["Resources"].get("GPU", 0)) for name, node in named.items()},
+            *(
+                {name: int(node["Resources"].get(kind, 0)) for name, node in named.items()}
+                for kind in ("CPU", "GPU")
+            ),
         )
 
     def reports(self, asked: Questions) -> tuple[dict[str, NodeReport], dict[str, str]]:

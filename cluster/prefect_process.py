@@ -11,6 +11,8 @@ from pathlib import Path
 
 from cluster.databases import create_database
 from cluster.guard import serve
+from cluster.services import watch
+from cluster.watchdog import UNATTENDED_SECONDS
 
 SQLITE = "sqlite+aiosqlite:///"
 
@@ -20,6 +22,7 @@ def main(port: str, handle: str) -> None:
     from prefect.server.api.server import create_app
     from prefect.settings import get_current_settings
 
+    watch(UNATTENDED_SECONDS)
     own = get_current_settings().home / "prefect.db"
     settings = get_current_settings().server
     url = settings.database.connection_url

@@ -15,7 +15,8 @@ from prefect.workers import process
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
 
 from cluster.deployments import deployed
-from cluster.services import WORK_POOL, given_prefect
+from cluster.services import WORK_POOL, given_prefect, watch
+from cluster.watchdog import UNATTENDED_SECONDS
 
 
 class OwnRun(ProcessJobConfiguration):
@@ -42,6 +43,7 @@ def main() -> None:
     if given_prefect() is None:
         ProcessWorker.job_configuration = OwnRun
         process.load_flow_from_flow_run = _without_hooks
+    watch(UNATTENDED_SECONDS)
     setup_signal_handlers_worker(os.getpid(), "the worker", print)
     asyncio.run(ProcessWorker(name="headrace", work_pool_name=WORK_POOL).start(printer=print))
 

@@ -2,8 +2,9 @@
 
 `up` starts what is missing and reuses what runs; `down` ends it; `status` tells. What was started
 is in `$HEADRACE_HOME/services.json`; one that dies is started again by every process that called
-`up`, as long as that lives. With `PREFECT_API_URL` or an http `MLFLOW_TRACKING_URI` set, those are
-used and nothing is started in their place.
+`up`, as long as that lives, and the server and the worker look after each other. With
+`PREFECT_API_URL` or an http `MLFLOW_TRACKING_URI` set, those are used and nothing is started in
+their place.
 """
 
 import json
@@ -86,9 +87,8 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
         if (prefect := given_prefect()) is None:
             server = alive("prefect") or _start("prefect")
             prefect = str(server.url)
-            put("PREFECT_API_URL", f"{prefect}/api")
-            # Of all that tells Prefect's clients who they are, its websockets send this alone.
-            put(HEADERS, json.dumps({"Authorization": authorization(prefect), "For": prefect}))
+            for name, value in _as_client(prefect).items():
+                put(name, value)
             if wait_for_prefect:
                 wait("prefect")
         else:
@@ -102,13 +102,18 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
         mlflow = _mlflow_of(given_store()) or _start("mlflow")
         if "worker" in _read() and alive("worker") is None:
             _start("worker")
-    if not (_watching and _watching[0].is_alive()):  # it does not live on in a forked process
-        _watching[:] = [watchdog.keep(_read, _restart)]
+    watch()
     # The lock is free by now: who does not need MLflow does not wait with us.
     if wait_for_mlflow and mlflow.url:
         wait("mlflow")
     _refresh_prefect()
     return Services(prefect, _given_mlflow() or mlflow.url)
+
+
+def watch(every: float = watchdog.POLL_SECONDS) -> None:
+    """Start services that die again, as long as this process lives; a look so often, in seconds."""
+    if not (_watching and _watching[0].is_alive()):  # it does not live on in a forked process
+        _watching[:] = [watchdog.keep(_read, _restart, every)]
 
 
 def _mlflow_of(store: str | None) -> Process | None:
@@ -297,6 +302,12 @@ def _spawn_prefect(port: int | None) -> Process:
         "PREFECT_SERVER_UI_API_URL": "/api",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+        # Which run of a deployment has its one place must outlive the server: a run that cannot
+        # renew its own is ended.
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
+            "prefect.server.concurrency.lease_storage.filesystem"
+        ),
+        "PREFECT_SERVER_DEPLOYMENTS_CONCURRENCY_SLOT_WAIT_SECONDS": "5",
     }
     return _spawn_server("prefect", port, variables)
 
@@ -324,7 +335,18 @@ def _spawn_server(name: str, port: int | None, variables: dict[str, str]) -> Pro
 
 
 def _spawn_worker(_: int | None) -> Process:
-    return spawn("worker", [sys.executable, *COMMANDS["worker"]], {})
+    """The worker; it may be the server that starts it again, which is no client of its own."""
+    server = None if given_prefect() else alive("prefect")
+    variables = _as_client(str(server.url)) if server else {}
+    return spawn("worker", [sys.executable, *COMMANDS["worker"]], variables)
+
+
+def _as_client(server: str) -> dict[str, str]:
+    """The variables by which Prefect's clients find our server, and it knows them. Of all that
+    tells it who they are, its websockets send this alone.
+    """
+    who = json.dumps({"Authorization": authorization(server), "For": server})
+    return {"PREFECT_API_URL": f"{server}/api", HEADERS: who}
 
 
 def answers(name: str, url: str, timeout: float = 0.5, ours: bool = False) -> bool:

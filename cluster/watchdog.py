@@ -12,31 +12,39 @@ from typing import Any
 from cluster.errors import BadInput
 from cluster.processes import Process
 
-POLL_SECONDS = 0.2
+POLL_SECONDS, UNATTENDED_SECONDS = 0.2, 2.0
+"""How often a run looks after the services, and how often these look after each other."""
 MOST_RESTARTS = 5
 log = logging.getLogger("headrace.services")
 
 
 def keep(
-    read: Callable[[], Mapping[str, Process]], restart: Callable[[str, Process], Any]
+    read: Callable[[], Mapping[str, Process]],
+    restart: Callable[[str, Process], Any],
+    every: float = POLL_SECONDS,
 ) -> threading.Thread:
-    """Watch the services that `read` tells of, in a daemon thread that ends with the process.
+    """Watch the services that `read` tells of, in a daemon thread that ends with the process; a
+    look `every` so many seconds.
 
     `restart(name, dead)` is called for one that was seen alive and is recorded no more alive. One
     that is recorded no longer was stopped on purpose. A service that keeps dying is given up.
     """
-    watch = threading.Thread(target=_watch, args=(read, restart), name="services", daemon=True)
+    watch = threading.Thread(
+        target=_watch, args=(read, restart, every), name="services", daemon=True
+    )
     watch.start()
     return watch
 
 
 def _watch(
-    read: Callable[[], Mapping[str, Process]], restart: Callable[[str, Process], Any]
+    read: Callable[[], Mapping[str, Process]],
+    restart: Callable[[str, Process], Any],
+    every: float,
 ) -> None:
     seen: dict[str, Process] = {}
     deaths: dict[str, int] = {}
     pause = threading.Event()
-    while not pause.wait(POLL_SECONDS):
+    while not pause.wait(every):
         for name, process in _told(read).items():
             if process.alive:
                 seen[name] = process

@@ -16,7 +16,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, Failed, State
 
-from cluster.deployments import deploy
+from cluster.deployments import Schedule, deploy
 from cluster.home import home
 from cluster.services import up
 from cluster.store import Store
@@ -90,5 +90,9 @@ def deploy_exams(
     }
     name = "-".join([Path(models).name, *(path.stem for path in paths)])[:100]
     return deploy(
-        exams, entrypoint="flows.exams.exams", name=name, cron=cron, parameters=parameters
+        exams,
+        entrypoint="flows.exams.exams",
+        name=name,
+        schedule=Schedule(cron=cron),
+        parameters=parameters,
     )

@@ -25,6 +25,7 @@ from prefect_ray.task_runners import PrefectRayFuture
 
 from cluster import ray_session
 from cluster.artifact import Artifact
+from cluster.capacity import check_fits
 from cluster.errors import BadInput, StageFailed
 from cluster.mlflow_tracking import settle, stage_tracker
 from cluster.node_cache import release
@@ -157,6 +158,7 @@ class Run:
         self.handles: dict[str, Handle] = {}
         self.records: dict[str, StageRecord] = {}
         self.restarts = 0
+        self.fits = False
         self.refused: State[str] | None = None
         self.follower = Follower(dag.store)
 
@@ -193,7 +195,7 @@ class Run:
         """The stage if it can start: all that it needs has ended, and no other run builds it."""
         if not self.records.keys() >= {need.name for need in _needs(node)}:
             return None
-        return node if self.causes(node) else self.queue.turn(node)
+        return node if self.refused or self.causes(node) else self.queue.turn(node)
 
     def start(self, node: Node) -> Handle:
         """Start a stage of which all that it needs has ended."""
@@ -210,7 +212,7 @@ class Run:
 
     def _submit(self, node: Node, inputs: dict[str, Any]) -> PrefectFuture[str]:
         """Submit a stage; first what it takes is put where all nodes find it."""
-        ray_session.start()
+        self._start_ray()
         offer = self.dag.store.offer
         for need in _needs(node):
             if need.found:
@@ -237,6 +239,14 @@ class Run:
         except (BadInput, StageFailed) as error:
             self.refused = Failed(message=str(error), data=error)
             return self.refused
+
+    def _start_ray(self) -> None:
+        """Start or join Ray. Raises BadInput where it has no room for what there is to build."""
+        ray_session.start()
+        if not self.fits:
+            trains = any(node.about.trains for node in self.dag if not node.found)
+            check_fits(self.placement, trains)
+            self.fits = True
 
     def causes(self, node: Node) -> list[str]:
         """The failed stages for which this one cannot run."""

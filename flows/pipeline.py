@@ -9,11 +9,14 @@ Both come here: plan the stages, carry them out, record what became of them.
 import logging
 import time
 from collections.abc import Sequence
+from datetime import date as Day
 from typing import Any, Literal
 
 from prefect import flow, runtime
+from prefect.context import FlowRunContext
 from prefect.states import Cancelled, Completed, Failed, State
 
+from cluster.errors import StageFailed
 from cluster.mlflow_tracking import PipelineRun
 from cluster.prefect_cancel import AskedToCancel
 from cluster.ray_session import LazyRayTaskRunner
@@ -27,16 +30,43 @@ from flows.plan.at_hand import plan_of_run
 from flows.plan.budget import Cap
 from flows.plan.price import price
 from flows.publishing import artifacts_of, origin, publish, results, tell, urls
-from flows.recipe import Recipe
+from flows.recipe import Recipe, overridden, read_override
 
+NAME = 160  # characters of a run's name
 Goal = Literal["all", "data", "pretrain", "sweep"]
 log = logging.getLogger("headrace.run")
 
 
-@flow(name="headrace", flow_run_name="{recipe.name}", task_runner=LazyRayTaskRunner())
-def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) -> State[Any]:
-    """Take a recipe to its goal. What became of it is in the run record, failed or not."""
+def run_name() -> str:
+    """What Prefect calls this run: recipe, goal, what was set, and the day if it has one."""
+    asked = runtime.flow_run.parameters
+    said = [asked["recipe"].name, asked["goal"], *asked["overrides"]]
+    if asked["recipe"].dated:
+        said.append(str(asked["date"] or _scheduled_day()))
+    return "-".join(said)[:NAME]
+
+
+@flow(name="headrace", flow_run_name=run_name, task_runner=LazyRayTaskRunner())
+def pipeline(
+    recipe: Recipe,
+    goal: Goal = "all",
+    rebuild: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    date: Day | None = None,
+) -> State[Any]:
+    """Take a recipe to its goal. What became of it is in the run record, failed or not.
+
+    Args:
+        recipe: what to make
+        goal: how far to go
+        rebuild: stages to build again even if they are cached
+        overrides: KEY=VALUE, put over the recipe, such as `model.depth=6`; the run's name has them
+        date: the day that `{date}` in the sources' paths stands for; by default that for which the
+            run is scheduled (UTC)
+    """
     started = time.monotonic()
+    recipe = overridden(recipe, dict(map(read_override, overrides)))
+    recipe = recipe.on(date or _scheduled_day())
     dag = plan_of_run(goal, recipe, rebuild)
     store = dag.store
     reap(store.root)
@@ -82,8 +112,24 @@ def pipeline(recipe: Recipe, goal: Goal = "all", rebuild: Sequence[str] = ()) ->
     return cancelled or _state(record)
 
 
+def _scheduled_day() -> Day:
+    return runtime.flow_run.scheduled_start_time.date()
+
+
 def _state(record: RunRecord) -> State[Any]:
+    """How the flow run ends. Raises StageFailed where Prefect is to try again: of what a flow
+    returns it would start anew only in another process.
+    """
     failed = [s for s in record.stages if s.state == "failed"]
     if failed:
-        return Failed(message=f"{failed[0].name}: {failed[0].error}")
+        message = f"{failed[0].name}: {failed[0].error}"
+        if _is_tried_again():
+            raise StageFailed(message)
+        return Failed(message=message)
     return Completed(message=f"{record.id}: {len(record.stages)} stages")
+
+
+def _is_tried_again() -> bool:
+    context = FlowRunContext.get()
+    run = context.flow_run if context else None
+    return run is not None and run.run_count <= (run.empirical_policy.retries or 0)

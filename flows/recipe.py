@@ -7,6 +7,7 @@ in `flows/recipes/`. Everything is identity but `placement`, which says where a 
 import difflib
 import types
 import typing
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from pydantic import (
 from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.settings import Settings, nearest
+from flows.days import is_dated, on_day
 from model.objectives.catalog import DEFAULT, special_tokens
 from tasks.data.decontamination.settings import DecontaminateSettings
 from tasks.data.deduplication.settings import DedupSettings
@@ -160,6 +162,19 @@ class Recipe(Settings):
         reasons = impossible(self.model.family, self.pretrain.objective)
         return [f"{name} is left out: {why}" for name, why in reasons.items()]
 
+    @property
+    def dated(self) -> bool:
+        """Whether its sources are those of a day."""
+        return any(is_dated(source.path) for source in self.sources)
+
+    def on(self, day: date) -> "Recipe":
+        """The recipe of a day, which `{date}` in the paths of its sources stands for."""
+        if not self.dated:
+            return self
+        paths = ((source, on_day(source.path, day)) for source in self.sources)
+        sources = tuple(source.model_copy(update={"path": path}) for source, path in paths)
+        return self.model_copy(update={"sources": sources})
+
     @field_validator("sources", mode="before")
     @classmethod
     def _bare_paths(cls, value: Any) -> Any:
@@ -255,10 +270,18 @@ class _StrictLoader(yaml.SafeLoader):
 
 def apply_override(values: dict[str, Any], override: str) -> None:
     """Set one dotted key, `a.b=value`, in place; list items by number, the value is YAML."""
+    key, value = read_override(override)
+    assign(values, key, value, f"--set {override}")
+
+
+def read_override(override: str) -> tuple[str, Any]:
+    """The dotted key and the value of `a.b=value`, which is YAML. Raises BadInput for another
+    form.
+    """
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise BadInput(f"--set {override}: write it as key=value, for example model.depth=6")
-    assign(values, key.strip(), read_yaml(text, f"--set {override}"), f"--set {override}")
+    return key.strip(), read_yaml(text, f"--set {override}")
 
 
 def assign(values: dict[str, Any], key: str, value: Any, origin: str) -> None:

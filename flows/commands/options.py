@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -51,6 +52,14 @@ Metric = Annotated[
     str | None,
     typer.Option(
         metavar="NAME", help="print one JSON line with this metric of the run, for experiments"
+    ),
+]
+Day = Annotated[
+    datetime | None,
+    typer.Option(
+        "--date",
+        formats=["%Y-%m-%d"],
+        help="the day that {date} in the sources' paths stands for; default today (UTC)",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from cluster.errors import BadInput, StageFailed
 from cluster.home import home
 from flows.commands.options import (
     AsJson,
+    Day,
     Home,
     Hours,
     Inspect,
@@ -40,6 +42,7 @@ def run(
     metric: Metric = None,
     hours: Hours = None,
     usd: Usd = None,
+    day: Day = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -52,7 +55,7 @@ def run(
     def capped(plain: "Recipe") -> "Recipe":
         return overridden(plain, given) if given else plain
 
-    carry_out("all", recipe, overrides, rebuild, as_json, varied=capped, metric=metric)
+    carry_out("all", recipe, overrides, rebuild, as_json, varied=capped, metric=metric, day=day)
 
 
 def data(
@@ -60,11 +63,12 @@ def data(
     overrides: Overrides = None,
     rebuild: Rebuild = None,
     inspect: Inspect = False,
+    day: Day = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
     """Only sources to token shards."""
-    carry_out("data", recipe, overrides, rebuild, as_json, inspect)
+    carry_out("data", recipe, overrides, rebuild, as_json, inspect, day=day)
 
 
 def pretrain(
@@ -72,11 +76,12 @@ def pretrain(
     overrides: Overrides = None,
     rebuild: Rebuild = None,
     metric: Metric = None,
+    day: Day = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
     """To the pretrained model and its held-out score."""
-    carry_out("pretrain", recipe, overrides, rebuild, as_json, metric=metric)
+    carry_out("pretrain", recipe, overrides, rebuild, as_json, metric=metric, day=day)
 
 
 def sweep(
@@ -86,6 +91,7 @@ def sweep(
     seeds: Seeds = None,
     one_at_a_time: OneAtATime = False,
     rebuild: Rebuild = None,
+    day: Day = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -99,7 +105,7 @@ def sweep(
     def chosen(plain: "Recipe") -> "Recipe":
         return varied(plain, over or (), seeds, one_at_a_time)
 
-    carry_out("sweep", recipe, overrides, rebuild, as_json, varied=chosen)
+    carry_out("sweep", recipe, overrides, rebuild, as_json, varied=chosen, day=day)
 
 
 def carry_out(
@@ -111,6 +117,7 @@ def carry_out(
     inspected: bool = False,
     varied: Callable[["Recipe"], "Recipe"] = lambda recipe: recipe,
     metric: str | None = None,
+    day: datetime | None = None,
 ) -> None:
     """Run a recipe, `varied` once it is read, to a goal, show it, print its result or one `metric`.
 
@@ -123,7 +130,7 @@ def carry_out(
     with output(as_json or metric is not None) as out:
         recipe = varied(load(name, overrides or ()))
         try:
-            record = _run_flow(recipe, goal, rebuild or ())
+            record = _run_flow(recipe, goal, rebuild or (), overrides or (), _day(day))
         except (KeyboardInterrupt, SystemExit) as stop:
             _tell_of_stop(out, goal, stop, metric)
             raise
@@ -137,13 +144,20 @@ def carry_out(
         _raise_failure(record)
 
 
-def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
+def _day(given: datetime | None) -> date:
+    """The day of a run, for sources that are those of a day."""
+    return (given or datetime.now(UTC)).date()
+
+
+def _run_flow(
+    recipe: "Recipe", goal: str, rebuild: Sequence[str], overrides: Sequence[str], day: date
+) -> dict[str, Any]:
     from cluster.runs import records
     from cluster.services import check_ray, up
     from flows.plan.at_hand import at_hand, planned
 
     check_ray()
-    dag = planned(goal, recipe, rebuild)
+    dag = planned(goal, recipe.on(day), rebuild)
     with waiting("starting the local services"):
         up()
     import httpx
@@ -153,7 +167,10 @@ def _run_flow(recipe: Any, goal: str, rebuild: Sequence[str]) -> dict[str, Any]:
 
     with watch(dag), at_hand(dag):
         try:
-            state = pipeline(recipe, goal, list(rebuild), return_state=True)  # pyrefly: ignore[no-matching-overload]
+            carried_out: Any = pipeline  # its type does not tell of `return_state`
+            state = carried_out(
+                recipe, goal, list(rebuild), list(overrides), day, return_state=True
+            )
         except httpx.HTTPError as error:  # the stages are done; Prefect could not be told
             return _untold(error)
     for record in reversed(records(home())):
@@ -283,6 +300,7 @@ def plan(
     over: Over = None,
     seeds: Seeds = None,
     one_at_a_time: OneAtATime = False,
+    day: Day = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -295,7 +313,8 @@ def plan(
     from flows.views.sweep_outcome import show_planned
 
     with output(as_json) as out:
-        wanted = varied(load(recipe, overrides or ()), over or (), seeds, one_at_a_time)
+        asked = load(recipe, overrides or ()).on(_day(day))
+        wanted = varied(asked, over or (), seeds, one_at_a_time)
         at = read_hosts(hosts)
         if budget:
             wanted = _paid_by(budget, wanted, at)

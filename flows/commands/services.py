@@ -1,4 +1,4 @@
-"""up, down, status, ui, doctor, deploy: the services, whether all is ready, scheduled runs."""
+"""up, down, status, ui, doctor: the services, and whether all is ready."""
 
 import getpass
 import os
@@ -7,14 +7,14 @@ import sys
 import webbrowser
 from collections.abc import Mapping
 from html import escape
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
 from cluster.errors import BadInput, StageFailed
 from cluster.home import home, subfolder
-from flows.commands.options import AsJson, Home, Overrides, RecipeName
+from flows.commands.options import AsJson, Home
 from flows.views.output import Output, output, waiting
 
 
@@ -130,37 +130,7 @@ def doctor(home: Home = None, as_json: AsJson = False) -> None:
             raise StageFailed(f"not in order: {', '.join(check.name for check in bad)}")
 
 
-def deploy(
-    recipe: RecipeName,
-    cron: Annotated[str, typer.Option(help='when to run, in cron form: "0 3 * * *"')],
-    pool: Annotated[
-        Literal["process", "docker", "kubernetes"],
-        typer.Option(help="what runs it: a process on this machine, or containers elsewhere"),
-    ] = "process",
-    image: Annotated[
-        str | None, typer.Option(help="of the containers, built from Headrace's Dockerfile")
-    ] = None,
-    overrides: Overrides = None,
-    home: Home = None,
-    as_json: AsJson = False,
-) -> None:
-    """Schedule a recipe: a Prefect deployment whose parameters are the recipe's own schema.
-
-    Containers get the addresses of PREFECT_API_URL, MLFLOW_TRACKING_URI, RAY_ADDRESS and
-    HEADRACE_STORE, and no path of this machine; their secrets are the worker's or the cluster's.
-    """
-    from flows.deployment import deploy_recipe
-    from flows.recipe import load
-
-    with output(as_json) as out:
-        result = deploy_recipe(load(recipe, overrides or ()), cron, pool, image)
-        out.result(result)
-        out.say(f"deployed {result['deployment']}, next run {result['next_run']}")
-        if pool != "process":
-            out.say(f"a worker runs it: prefect worker start --pool {result['pool']} --type {pool}")
-
-
 def register(app: typer.Typer) -> None:
     """Add these commands to the application."""
-    for command in (up, down, status, ui, doctor, deploy):
+    for command in (up, down, status, ui, doctor):
         app.command()(command)

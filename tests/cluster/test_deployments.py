@@ -1,14 +1,20 @@
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from uuid import UUID, uuid4
 
+import httpx
 import pytest
 from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.objects import FlowRun
@@ -17,8 +23,8 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Running
 from prefect.workers.process import ProcessJobConfiguration
 
-from cluster import deployments, services
-from cluster.deployments import Deployed, deploy, record
+from cluster import automations, deployments, services
+from cluster.deployments import Deployed, Schedule, deploy, record
 from cluster.mlflow_tracking import PipelineRun
 from cluster.prefect_server import client
 from cluster.prefect_worker import OwnRun
@@ -28,6 +34,8 @@ from cluster.tracking import ended
 from tests.prefect_api import prefect_api
 
 HERE = str(Path(__file__).parent)
+ENDS = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
+NIGHTLY = Schedule(cron="0 3 * * *")
 
 
 @pytest.fixture
@@ -85,7 +93,7 @@ def test_what_a_scheduled_run_does_is_not_the_servers_to_say(
         toy.scheduled_flow,
         entrypoint=entrypoint,
         name="toy",
-        cron=every_20_seconds,
+        schedule=Schedule(cron=every_20_seconds),
         parameters=marked,
     )
     assert soon["deployment"] == "toy-scheduled/toy"
@@ -94,7 +102,11 @@ def test_what_a_scheduled_run_does_is_not_the_servers_to_say(
     assert not (tmp_path / "planted").exists()
     worker = services.alive("worker")
     nightly = deploy(
-        toy.scheduled_flow, entrypoint=entrypoint, name="toy", cron="0 3 * * *", parameters=marked
+        toy.scheduled_flow,
+        entrypoint=entrypoint,
+        name="toy",
+        schedule=NIGHTLY,
+        parameters=marked,
     )
     assert "T03:00:00" in nightly["next_run"]
     assert services.alive("worker") == worker
@@ -108,7 +120,7 @@ def test_what_a_scheduled_run_does_is_not_the_servers_to_say(
 def test_a_deployment_that_headrace_did_not_make_runs_nothing(
     toy: ModuleType, tmp_path: Path
 ) -> None:
-    deploy(toy.scheduled_flow, entrypoint="toy_flow.scheduled_flow", name="own", cron="0 3 * * *")
+    deploy(toy.scheduled_flow, entrypoint="toy_flow.scheduled_flow", name="own", schedule=NIGHTLY)
     with prefect_api() as server:
         flow = server.post("/flows/", json={"name": "theirs"}).json()["id"]
         command = {"command": f"touch {tmp_path / 'planted'}"}
@@ -148,6 +160,83 @@ def test_a_run_is_started_as_it_was_deployed(fresh_home: Path) -> None:
 def test_a_deployment_tells_no_secret(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "a secret value")
     assert "a secret value" not in deployments._variables().values()
+
+
+@pytest.fixture
+def told() -> Iterator[tuple[str, list[str]]]:
+    """The URL of a webhook, and what is posted to it."""
+    heard: list[str] = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            heard.append(json.loads(body)["text"])
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/secret-of-the-hook", heard
+        server.shutdown()
+
+
+def start(server: httpx.Client, deployment: str) -> str:
+    """Run a deployment now; the id of its flow run."""
+    found = server.get(f"/deployments/name/{deployment}").json()["id"]
+    state = {"state": {"type": "SCHEDULED"}}
+    return server.post(f"/deployments/{found}/create_flow_run", json=state).json()["id"]
+
+
+def ended_as(server: httpx.Client, flow_run: str, seconds: float = 240.0) -> dict[str, Any]:
+    deadline = time.monotonic() + seconds
+    while (run := server.get(f"/flow_runs/{flow_run}").json())["state_type"] not in ENDS:
+        assert time.monotonic() < deadline, run["state"]
+        time.sleep(0.3)
+    return run
+
+
+def test_a_run_that_fails_is_tried_again_and_told_of(
+    toy: ModuleType, told: tuple[str, list[str]]
+) -> None:
+    url, heard = told
+    again = Schedule(cron="0 3 * * *", retries=1, retry_seconds=0, notify=url, tags=("nightly",))
+    deploy(toy.failing_flow, entrypoint="toy_flow.failing_flow", name="f", schedule=again)
+    with prefect_api() as server:
+        assert "secret-of-the-hook" not in server.post("/block_documents/filter", json={}).text
+        run = ended_as(server, start(server, "toy-failing/f"))
+    assert (run["state_type"], run["run_count"], run["tags"]) == ("FAILED", 2, ["nightly"])
+    deadline = time.monotonic() + 60
+    while not heard:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert len(heard) == 1 and "out of order" in heard[0] and run["name"] in heard[0]
+
+
+def test_a_run_that_is_gone_with_its_worker_is_marked_by_the_server(
+    toy: ModuleType, shared_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automations, "SILENCE", timedelta(seconds=10))
+    mark = {"mark": "ghost"}
+    deploy(
+        toy.lasting_flow,
+        entrypoint="toy_flow.lasting_flow",
+        name="ghost",
+        schedule=NIGHTLY,
+        parameters=mark,
+    )
+    with prefect_api() as server:
+        flow_run = start(server, "toy-lasting/ghost")
+        pid = int(wait_for(shared_home / "ghost"))
+        worker = services.alive("worker")
+        assert worker
+        os.kill(worker.pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+        run = ended_as(server, flow_run)
+    assert run["state_type"] == "CRASHED" and "Nothing was heard of it" in run["state"]["message"]
+    services.up()
 
 
 def test_a_killed_run_is_marked_everywhere(toy: ModuleType, shared_home: Path) -> None:

@@ -68,6 +68,18 @@ def scheduled_flow(mark: str) -> None:
     (Path(os.environ["HEADRACE_HOME"]) / mark).write_text(f"{sys.executable} in {Path.cwd()}")
 
 
+@flow(name="toy-failing")
+def failing_flow() -> None:
+    raise RuntimeError("out of order")
+
+
+@flow(name="toy-lasting")
+def lasting_flow(mark: str) -> None:
+    """Tell the process and go on for ever."""
+    (Path(os.environ["HEADRACE_HOME"]) / mark).write_text(str(os.getpid()))
+    time.sleep(600)
+
+
 @flow(name="headrace")
 def endless_flow(mark: str) -> None:
     """Tell the flow run id and go on for ever."""

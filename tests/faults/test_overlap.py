@@ -21,6 +21,7 @@ from flows.plan.dag import Dag
 from flows.recipe import load
 from tests.prefect_api import prefect_api
 
+SET = "tokenizer.vocab_size=600"
 HERE = str(Path(__file__).parent)
 OTHER = "import sys, pathlib, dying_toy as t; p = pathlib.Path(sys.argv[1]); "
 OTHER += "t.toy_pipeline(p, t.Waits(folder=str(p)), False)"
@@ -97,12 +98,13 @@ def test_a_run_that_is_cancelled_in_the_ui_ends(
     monkeypatch.setattr(flows.pipeline, "plan_of_run", plan)
     threading.Thread(target=cancel, daemon=True).start()
     recipe = load("smoke").model_copy(update={"placement": Placement()})
-    state: Any = flows.pipeline.pipeline(recipe, return_state=True)
+    state: Any = flows.pipeline.pipeline(recipe, overrides=[SET], return_state=True)
     assert (state.type.value, "the same command goes on" in state.message) == ("CANCELLED", True)
     with prefect_api() as server:
         told = server.get(f"/flow_runs/{state.state_details.flow_run_id}").json()
-    assert told["state_type"] == "CANCELLED"
+    assert (told["state_type"], told["name"]) == ("CANCELLED", f"smoke-all-{SET}")
     record = records(shared_home)[-1]
     assert (record.status, record.stages) == ("crashed", [])
+    assert record.recipe["tokenizer"]["vocab_size"] == 600
     pid = int((tmp_path / "digging").read_text())
     wait_for(lambda: not Path(f"/proc/{pid}").exists())

@@ -1,9 +1,10 @@
-"""`headrace deploy` to containers: they get addresses and an image, no path and no secret."""
+"""`headrace deploy`: what a deployment is on the server; containers get no path and no secret."""
 
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from cluster import deployments, services
 from cluster.errors import BadInput
 from flows.cli import app
+from flows.recipe import Recipe
 from tests.pages import ROOT
 from tests.prefect_api import prefect_api
 
@@ -45,6 +47,7 @@ def deploy(*more: str) -> None:
         ({"RAY_ADDRESS": "127.0.0.1:6379"}, ["--image", "i"], "RAY_ADDRESS is 127.0.0.1:6379"),
         ({"PREFECT_API_URL": "http://localhost:4200/api"}, ["--image", "i"], "PREFECT_API_URL is"),
         ({}, ["--image", "i", "--set", "sources=[{path: mine/*.txt}]"], "mine/.*txt is a path"),
+        ({}, ["--image", "i", "--set", "sources=['mine/a{date}.txt']"], "mine/.*txt is a path"),
     ],
 )
 def test_containers_that_would_not_find_what_they_need_are_refused(
@@ -57,7 +60,7 @@ def test_containers_that_would_not_find_what_they_need_are_refused(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "a.txt").touch()
+    (tmp_path / "mine" / "a2026-03-01.txt").touch()
     monkeypatch.chdir(tmp_path)
     for name, value in changes.items():
         monkeypatch.setenv(name, value)
@@ -106,3 +109,76 @@ def test_a_deployment_to_containers_holds_no_path_and_no_secret(
     if pool == "kubernetes":
         template = server.get(f"/work_pools/{told['pool']}").json()["base_job_template"]
         assert '"secretRef": {"name": "headrace"' in json.dumps(template)
+
+
+def deployed(server: httpx.Client, capfd: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    """What the server knows of a deployment that nothing runs."""
+    deploy("--pool", "docker", "--image", "headrace:1", *more)
+    told = json.loads(capfd.readouterr().out)
+    return server.get(f"/deployments/name/{told['deployment']}").json()
+
+
+def test_a_deployment_runs_once_at_a_time_in_the_queue_of_its_devices(
+    server: httpx.Client, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = deployed(server, capfd)
+    assert (one["global_concurrency_limit"]["limit"], one["work_queue_name"]) == (1, "cpu")
+    assert one["concurrency_options"]["collision_strategy"] == "ENQUEUE"
+    asked = ("--overlap", "cancel", "--tag", "nightly", "--retries", "2", "--retry-delay", "600")
+    other = deployed(server, capfd, *asked, "--set", "placement.gpus=1")
+    server.delete(f"/deployments/{other['id']}").raise_for_status()
+    assert other["id"] == one["id"] and other["tags"] == ["nightly"]
+    assert other["work_queue_name"] == "gpu"
+    assert other["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
+    assert other["parameters"]["overrides"] == ["placement.gpus=1"]
+    variables = other["job_variables"]["env"]
+    assert variables["PREFECT_FLOWS_DEFAULT_RETRIES"] == "2"
+    assert variables["PREFECT_FLOWS_DEFAULT_RETRY_DELAY_SECONDS"] == "600.0"
+
+
+def test_the_form_has_the_order_of_the_recipe_and_says_what_each_field_is(
+    server: httpx.Client, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = deployed(server, capfd)
+    server.delete(f"/deployments/{one['id']}").raise_for_status()
+    schema = one["parameter_openapi_schema"]
+    asked = schema["properties"]
+    assert sorted(asked, key=lambda name: asked[name]["position"]) == [
+        "recipe",
+        "goal",
+        "rebuild",
+        "overrides",
+        "date",
+    ]
+    assert all(about["description"] for about in asked.values())
+    fields = schema["definitions"]["Recipe"]["properties"]
+    assert sorted(fields, key=lambda name: fields[name]["position"]) == list(Recipe.model_fields)
+
+
+def test_a_backfill_is_a_run_for_each_day(
+    server: httpx.Client, capfd: pytest.CaptureFixture[str]
+) -> None:
+    days = ("--from", "2026-02-27", "--to", "2026-03-01", "--json")
+    one = deployed(server, capfd)
+    with pytest.raises(BadInput, match="every day is the same"):
+        app(["backfill", "smoke", *days], standalone_mode=False)
+    capfd.readouterr()
+    path = "s3://b/{date-1:%Y/%m}/{date}.jsonl"
+    one = deployed(server, capfd, "--set", f"sources=[{{path: '{path}'}}]")
+    app(["backfill", "smoke", *days], standalone_mode=False)
+    told = json.loads(capfd.readouterr().out)
+    runs = [server.get(f"/flow_runs/{run['id']}").json() for run in told["runs"]]
+    server.delete(f"/deployments/{one['id']}").raise_for_status()
+    assert [run["parameters"]["date"] for run in runs] == ["2026-02-27", "2026-02-28", "2026-03-01"]
+    assert {run["deployment_id"] for run in runs} == {one["id"]}
+    with pytest.raises(BadInput, match="headrace deploy smoke --cron"):
+        app(["backfill", "smoke", *days], standalone_mode=False)
+
+
+def test_a_recipe_of_a_day_looks_for_that_days_files(
+    fresh_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_STORE", "")
+    dated = f"sources=[{{path: '{tmp_path}/{{date-1:%Y/%m}}/{{date}}.txt'}}]"
+    with pytest.raises(BadInput, match=r"2026/02/2026-03-01\.txt"):
+        app(["plan", "smoke", "--set", dated, "--date", "2026-03-01"], standalone_mode=False)
