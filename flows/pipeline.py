@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from datetime import date as Day
+from pathlib import Path
 from typing import Any, Literal
 
 from prefect import flow, runtime
@@ -21,7 +22,7 @@ from cluster.mlflow_tracking import PipelineRun
 from cluster.prefect_cancel import AskedToCancel
 from cluster.ray_session import LazyRayTaskRunner
 from cluster.reaper import reap
-from cluster.runs import RunRecord, StageRecord
+from cluster.runs import RunRecord, StageRecord, records
 from cluster.services import up
 from cluster.system_metrics import sampled
 from flows.execution import execute
@@ -71,7 +72,7 @@ def pipeline(
     store = dag.store
     reap(store.root)
     services = up()
-    record = RunRecord.start(recipe.model_dump(mode="json"), goal)
+    record = _record(store.root, recipe, goal)
     priced = price(dag, recipe.placement)
     cap = Cap.of(priced, started)
     record = record.model_copy(
@@ -109,21 +110,33 @@ def pipeline(
         publish(record)
     except Exception as error:  # the run has ended, whether or not Prefect can be told
         log.warning("Prefect does not show the report of %s: %s", record.id, error)
-    return cancelled or _state(record)
+    return cancelled or _state(store.root, record)
+
+
+def _record(root: Path, recipe: Recipe, goal: Goal) -> RunRecord:
+    """The record of a run that begins; one that is tried again keeps its id."""
+    new = RunRecord.start(recipe.model_dump(mode="json"), goal)
+    if runtime.flow_run.run_count > 1:
+        mine = str(runtime.flow_run.id)
+        earlier = [record for record in records(root) if record.flow_run_id == mine]
+        return new.model_copy(update={"id": earlier[-1].id}) if earlier else new
+    return new
 
 
 def _scheduled_day() -> Day:
     return runtime.flow_run.scheduled_start_time.date()
 
 
-def _state(record: RunRecord) -> State[Any]:
-    """How the flow run ends. Raises StageFailed where Prefect is to try again: of what a flow
-    returns it would start anew only in another process.
+def _state(root: Path, record: RunRecord) -> State[Any]:
+    """How the flow run ends. Raises StageFailed where Prefect is to try again: a flow that returns
+    its failure is over for this process.
     """
     failed = [s for s in record.stages if s.state == "failed"]
     if failed:
         message = f"{failed[0].name}: {failed[0].error}"
         if _is_tried_again():
+            # Else the next attempt would take it for one that Prefect was not told of.
+            record.model_copy(update={"status": "running"}).save(root)
             raise StageFailed(message)
         return Failed(message=message)
     return Completed(message=f"{record.id}: {len(record.stages)} stages")

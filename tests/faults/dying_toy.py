@@ -8,6 +8,7 @@ from pathlib import Path
 from prefect import flow, runtime
 
 from cluster.artifact import Artifact
+from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.ray_session import LazyRayTaskRunner
 from cluster.runs import StageRecord
@@ -39,6 +40,11 @@ def dig(settings: Waits, draft: Draft) -> None:
 def die(settings: Waits, draft: Draft) -> None:
     """Be killed, every time."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@stage(version=1)
+def refuse(settings: Waits, draft: Draft) -> None:
+    raise BadInput("hard rock")
 
 
 @stage(version=1)

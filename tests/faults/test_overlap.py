@@ -108,3 +108,22 @@ def test_a_run_that_is_cancelled_in_the_ui_ends(
     assert record.recipe["tokenizer"]["vocab_size"] == 600
     pid = int((tmp_path / "digging").read_text())
     wait_for(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_a_run_that_is_tried_again_is_one_run(
+    toy: ModuleType, shared_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan(*_: object) -> Dag:
+        dag = Dag("toy", Store())
+        dag.add(toy.refuse, settings=toy.Waits(folder=str(tmp_path)))
+        return dag
+
+    monkeypatch.setattr(flows.pipeline, "plan_of_run", plan)
+    again: Any = flows.pipeline.pipeline.with_options(retries=1, retry_delay_seconds=0)
+    state = again(load("smoke"), return_state=True)
+    assert state.type.value == "FAILED" and "refuse: hard rock" in state.message
+    flow_run = str(state.state_details.flow_run_id)
+    with prefect_api() as server:
+        assert server.get(f"/flow_runs/{flow_run}").json()["run_count"] == 2
+    (record,) = [record for record in records(shared_home) if record.flow_run_id == flow_run]
+    assert record.status == "failed"
