@@ -6,9 +6,14 @@ logs/{date:%Y/%m/%d}/*.jsonl    logs/2026/11/22/*.jsonl: any form that `strftime
 """
 
 import re
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 DAY = re.compile(r"\{date(-(?P<back>\d+))?(:(?P<form>[^{}]+))?\}")
+
+
+def day_of(given: datetime | None) -> date:
+    """The day of a run that somebody starts, by default today in UTC, as of scheduled ones."""
+    return (given or datetime.now(UTC)).date()
 
 
 def is_dated(path: str) -> bool:

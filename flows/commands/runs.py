@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -24,6 +24,7 @@ from flows.commands.options import (
     Seeds,
     Usd,
 )
+from flows.days import day_of
 from flows.views.output import Output, human, output, reason, shorten, tell, waiting
 from tasks.report.words import duration
 
@@ -130,7 +131,7 @@ def carry_out(
     with output(as_json or metric is not None) as out:
         recipe = varied(load(name, overrides or ()))
         try:
-            record = _run_flow(recipe, goal, rebuild or (), overrides or (), _day(day))
+            record = _run_flow(recipe, goal, rebuild or (), overrides or (), day_of(day))
         except (KeyboardInterrupt, SystemExit) as stop:
             _tell_of_stop(out, goal, stop, metric)
             raise
@@ -142,11 +143,6 @@ def carry_out(
             show_variants(out, result)
         show_inspection(out, samples or [])
         _raise_failure(record)
-
-
-def _day(given: datetime | None) -> date:
-    """The day of a run, for sources that are those of a day."""
-    return (given or datetime.now(UTC)).date()
 
 
 def _run_flow(
@@ -167,8 +163,7 @@ def _run_flow(
 
     with watch(dag), at_hand(dag):
         try:
-            carried_out: Any = pipeline  # its type does not tell of `return_state`
-            state = carried_out(
+            state = cast(Any, pipeline)(  # its type does not tell of `return_state`
                 recipe, goal, list(rebuild), list(overrides), day, return_state=True
             )
         except httpx.HTTPError as error:  # the stages are done; Prefect could not be told
@@ -313,7 +308,7 @@ def plan(
     from flows.views.sweep_outcome import show_planned
 
     with output(as_json) as out:
-        asked = load(recipe, overrides or ()).on(_day(day))
+        asked = load(recipe, overrides or ()).on(day_of(day))
         wanted = varied(asked, over or (), seeds, one_at_a_time)
         at = read_hosts(hosts)
         if budget:
