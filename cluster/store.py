@@ -101,6 +101,7 @@ class Draft:
     on_progress: Callable[[dict[str, Any]], None] | None = None
     work: Mapping[str, float] = field(default_factory=dict)
     _last_progress: float = 0.0
+    _phase: tuple[str, float, float, float] = ("", 0.0, 0.0, 0.0)
     _published: float = 0.0
     _bytes: float = 0.0
 
@@ -112,7 +113,10 @@ class Draft:
         if now - self._last_progress < 0.5 and done < total:
             return
         self._last_progress = now
-        report = {"done": done, "total": total, "unit": unit, **figures}
+        if self._phase[:2] != (unit, total):  # a rate is that since the phase began
+            self._phase = (unit, total, time.time(), done)
+        began = {"began": self._phase[2], "from": self._phase[3]}
+        report = {"done": done, "total": total, "unit": unit, **began, **figures}
         write_atomically(self.scratch / PROGRESS, json.dumps(report))
         if apart() and now - self._published > handover.FOLLOW_SECONDS:
             self._published = now

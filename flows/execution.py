@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -139,6 +138,8 @@ def execute(
         except BaseException:
             run.end()
             raise
+        finally:
+            run.follower.close()
     return [run.records[node.name] for node in dag]
 
 
@@ -160,7 +161,7 @@ class Run:
         self.restarts = 0
         self.fits = False
         self.refused: State[str] | None = None
-        self.follower = Follower(dag.store)
+        self.follower = Follower(dag, tracking_parent)
 
     def carry_out(self, on_stage: Callable[[StageRecord], None], asked: Asked) -> None:
         """Start every stage when what it needs has ended and it is this run's turn to build it, and
@@ -193,7 +194,7 @@ class Run:
 
     def ready(self, node: Node) -> Node | None:
         """The stage if it can start: all that it needs has ended, and no other run builds it."""
-        if not self.records.keys() >= {need.name for need in _needs(node)}:
+        if not self.records.keys() >= {need.name for need in node.needs}:
             return None
         return node if self.refused or self.causes(node) else self.queue.turn(node)
 
@@ -214,7 +215,7 @@ class Run:
         """Submit a stage; first what it takes is put where all nodes find it."""
         self._start_ray()
         offer = self.dag.store.offer
-        for need in _needs(node):
+        for need in node.needs:
             if need.found:
                 offer(need.found)
         inputs |= {
@@ -251,7 +252,7 @@ class Run:
     def causes(self, node: Node) -> list[str]:
         """The failed stages for which this one cannot run."""
         found: dict[str, None] = {}
-        for need in _needs(node):
+        for need in node.needs:
             if self.records[need.name].state == "failed":
                 found[need.name] = None
             elif self.records[need.name].state == "skipped":
@@ -277,10 +278,10 @@ class Run:
         """
         import ray
 
+        self.follower.look(started, self.queue.waiting, len(self.records))
         if not (running := self._references(started)):
             time.sleep(TURN_POLL_SECONDS)  # for the turns of other runs
             return
-        self.follower.look(running.values())
         try:
             ready, _ = ray.wait(list(running), num_returns=1, timeout=DEATH_POLL_SECONDS)
         except SystemError as error:  # how Ray passes on what a signal handler raises
@@ -339,12 +340,6 @@ def _shown(node: Node) -> Any:
 def _ended_with(stage: Any, *arguments: Any) -> State[str]:
     """The state of a stage for which the driver does what there is to do."""
     return cast(State[str], stage(*arguments, return_state=True))
-
-
-def _needs(node: Node) -> list[Node]:
-    """The stages that have to end before this one starts."""
-    values = [v if isinstance(v, list) else [v] for v in node.upstream.values()]
-    return [*chain.from_iterable(values), *([node.after] if node.after else [])]
 
 
 def _call(

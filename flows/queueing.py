@@ -35,6 +35,11 @@ class Queue:
         self._end(self._waiting.pop(node.name))
         return self._dag.look_again(node)
 
+    @property
+    def waiting(self) -> list[str]:
+        """The stages that wait."""
+        return list(self._waiting)
+
     def leave(self, node: Node) -> None:
         """Let other runs have the stage, which has ended."""
         self._turns.leave(node.spec)

@@ -103,7 +103,7 @@ def _figure(value: float, sign: str = "") -> str:
 def logs(
     run: RunName,
     follow: Annotated[
-        bool, typer.Option("--follow", help="go on with what it says until the run ends")
+        bool, typer.Option("--follow", "-f", help="go on with what it says until the run ends")
     ] = False,
     home: Home = None,
     as_json: AsJson = False,

@@ -13,9 +13,11 @@ from urllib.parse import urlsplit
 import typer
 
 from cluster.errors import BadInput, StageFailed
-from cluster.home import home, subfolder
+from cluster.home import home as root
+from cluster.home import subfolder
 from flows.commands.options import AsJson, Home
 from flows.views.output import Output, output, waiting
+from tasks.report.words import duration
 
 
 def up(home: Home = None, as_json: AsJson = False) -> None:
@@ -48,7 +50,7 @@ def _check_idle() -> None:
     """Raise BadInput naming the runs of this home that are going on, which need the services."""
     from cluster.runs import records
 
-    if running := [r.id for r in records(home()) if r.status == "running" and r.alive]:
+    if running := [r.id for r in records(root()) if r.status == "running" and r.alive]:
         raise BadInput(
             f"{', '.join(running)} is going on and needs the services: wait for it or end it, or "
             "stop them all the same with `headrace down --force`"
@@ -56,11 +58,35 @@ def _check_idle() -> None:
 
 
 def status(home: Home = None, as_json: AsJson = False) -> None:
-    """The services and their URLs."""
+    """The services and their URLs; runs that go on, with pace and time left; runs that ended."""
     from cluster.services import status as state
+    from flows.views.going_on import runs
 
     with output(as_json) as out:
-        _show(out, state())
+        services = state()
+        _show(out, services)
+        found = runs(root())
+        out.result(services | {"runs": found})
+        for run in found:
+            _tell_of(out, run)
+
+
+def _tell_of(out: Output, run: dict[str, Any]) -> None:
+    """A run in a line, and one for each stage that is under way."""
+    from flows.views.going_on import used, words
+
+    told = f"{run['status']}, goal {run['goal']}, {duration(run['seconds'])}"
+    if "done" in run:
+        told += f", {run['done']} of {run['total']} stages"
+    if (left := run.get("seconds_left")) is not None:
+        told += f", about {duration(left)} left as planned"
+    out.say(f"\n{run['id']}  {told}{used(run)}")
+    for stage in run.get("stages", ()):
+        out.say(f"  {stage['name']}: {words(stage)}")
+    if run.get("waiting"):
+        out.say(f"  waits for another run: {', '.join(run['waiting'])}")
+    if run.get("silent"):
+        out.say(f"  not heard of for {duration(run['silent'])}")
 
 
 def ui(home: Home = None, as_json: AsJson = False) -> None:

@@ -10,6 +10,7 @@ import copy
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from cluster.artifact import Artifact
@@ -50,6 +51,12 @@ class Node:
     def upstream(self) -> dict[str, "Node | list[Node]"]:
         """The arguments that are other nodes."""
         return {k: v for k, v in self.arguments.items() if _is_a(Node, v)}
+
+    @property
+    def needs(self) -> "list[Node]":
+        """The nodes that have to end before it starts."""
+        values = [v if isinstance(v, list) else [v] for v in self.upstream.values()]
+        return [*chain.from_iterable(values), *([self.after] if self.after else [])]
 
     @property
     def given(self) -> dict[str, "Artifact | list[Artifact]"]:

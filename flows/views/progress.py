@@ -22,6 +22,7 @@ from flows.views.output import console, human, tell
 from tasks.report.words import duration
 
 EVERY_SECONDS = 15.0
+REPORTED = ("done", "total", "unit", "began", "from")
 Report = dict[str, float | str]
 
 
@@ -138,7 +139,7 @@ class Pace:
 
 def figures(report: Report) -> list[str]:
     """What a report says beside its progress, in words."""
-    found = {k: human(float(v)) for k, v in report.items() if k not in ("done", "total", "unit")}
+    found = {k: human(float(v)) for k, v in report.items() if k not in REPORTED}
     return [
         f"{value} {key.removesuffix('_per_second')}/s"
         if key.endswith("_per_second")

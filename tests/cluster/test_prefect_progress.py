@@ -107,6 +107,7 @@ def test_a_stage_of_a_run_ends_at_a_hundred(server: Server, tmp_path: Path) -> N
         root=tmp_path,
         tracking_parent=None,
         forced=False,
+        work={},
     )
     build_stage.fn(call, {})
     assert (server.keys, server.percents) == (["my-recipe-grind"], [2, 100])
