@@ -38,8 +38,21 @@ def main() -> None:
     command()
 
 
+DOOR = {
+    "Artifact": "cluster.artifact",
+    "BadInput": "cluster.errors",
+    "Draft": "cluster.store",
+    "Settings": "cluster.settings",
+    "map_rows": "tasks.data.own_rows",
+    "pipeline": "flows.pipeline",
+    "read_batches": "tasks.data.text",
+    "stage": "cluster.stage",
+}
+"""What a user's file imports from here, and where it is: `pipeline` is the flow by which Prefect's
+deployments name it, the others make a stage of one's own (`docs/how/own-stages.md`)."""
+
+
 def __getattr__(name: str) -> Any:
-    """The flow `pipeline`, by which Prefect's deployments name it."""
-    if name == "pipeline":
-        return import_module("flows.pipeline").pipeline
+    if name in DOOR:
+        return getattr(import_module(DOOR[name]), name)
     raise AttributeError(f"module 'headrace' has no attribute '{name}'")

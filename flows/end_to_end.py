@@ -4,10 +4,12 @@ Read `end_to_end` from top to bottom and you have read the pipeline.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from cluster.errors import BadInput
 from flows.ablation import ablation
+from flows.own_stages import behind, beside
 from flows.plan.agreement import check_tokenizers
 from flows.plan.dag import Dag, Node
 from flows.plan.mixing import mixture_of, packing_of
@@ -46,14 +48,15 @@ class Data(NamedTuple):
 def prepare_data(dag: Dag, recipe: Recipe) -> Data:
     """Sources to token shards."""
     reading = ReadSettings(sources=recipe.sources, **dict(recipe.read))
-    raw = dag.add(read, settings=reading)
-    good = dag.add(filter_text, raw=raw, settings=recipe.filters)
+    then = partial(behind, dag, recipe.stages)
+    raw = then(dag.add(read, settings=reading))
+    good = then(dag.add(filter_text, raw=raw, settings=recipe.filters))
     against = earlier_artifacts(dag.store, recipe.dedup)
     earlier: dict[str, Any] = {"against": against} if against else {}
-    unique = dag.add(dedup, text=good, settings=recipe.dedup, **earlier)
+    unique = then(dag.add(dedup, text=good, settings=recipe.dedup, **earlier))
     if recipe.decontaminate:
-        unique = dag.add(decontaminate, text=unique, settings=recipe.decontaminate)
-    clean = dag.add(redact, text=unique, settings=recipe.redact)
+        unique = then(dag.add(decontaminate, text=unique, settings=recipe.decontaminate))
+    clean = then(dag.add(redact, text=unique, settings=recipe.redact))
     tokenizer = dag.add(train_tokenizer, text=clean, settings=recipe.vocabulary())
     packed = dag.add(shards, text=clean, tokenizer=tokenizer, settings=recipe.shards)
     return Data(tokenizer, packed)
@@ -160,6 +163,7 @@ def end_to_end(dag: Dag, recipe: Recipe) -> None:
 def plan(goal: str, dag: Dag, recipe: Recipe) -> Dag:
     """Add the stages of a goal, and the report on them, to a plan."""
     GOALS[goal](dag, recipe)
+    beside(dag, recipe.stages, whole=goal == "all")
     dag.add(report, artifacts=list(dag))
     dag.check_rebuild()
     check_tokenizers(dag)

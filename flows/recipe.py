@@ -25,6 +25,7 @@ from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.settings import Settings, nearest
 from flows.days import is_dated, on_day
+from flows.own_stages import OwnStageSettings
 from model.objectives.catalog import DEFAULT, special_tokens
 from tasks.data.decontamination.settings import DecontaminateSettings
 from tasks.data.deduplication.settings import DedupSettings
@@ -100,6 +101,7 @@ class Recipe(Settings):
     classify: ClassifySettings | None = ClassifySettings()
     instruct: InstructSettings | None = InstructSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
+    stages: tuple[OwnStageSettings, ...] = Field((), description="functions of your own as stages")
     placement: Placement = Placement()
 
     @field_validator("pretrain", mode="before")
