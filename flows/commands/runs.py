@@ -26,14 +26,12 @@ from flows.commands.options import (
 )
 from flows.days import day_of
 from flows.views.output import Output, human, output, reason, shorten, tell, waiting
+from flows.views.run_outcome import WHY, show_run
 from tasks.report.words import duration
 
 if TYPE_CHECKING:
     from flows.plan.schedule import Host
     from flows.recipe import Recipe
-
-LONGEST_LINK = 600  # characters of one that is printed; the page of the run has all
-WHY = 160  # characters of a reason that are shown; --json has all of it
 
 
 def run(
@@ -138,7 +136,7 @@ def carry_out(
         samples = inspect(record) if inspected else None
         result = _result(record, goal) | ({} if samples is None else {"inspect": samples})
         out.result(_printed(result, metric))
-        _show(out, record)
+        show_run(out, record)
         if "variants" in result:
             show_variants(out, result)
         show_inspection(out, samples or [])
@@ -236,31 +234,6 @@ def _printed(result: dict[str, Any], metric: str | None) -> dict[str, Any]:
     about = ("id", "status", "seconds", "error")
     line = {"metric": metric, "value": found.get(metric)}
     return line | {key: result[key] for key in about if key in result}
-
-
-def _show(out: Output, record: dict[str, Any]) -> None:
-    """The stages in a table that fits 80 columns; below it what is too long for one."""
-    stages = record["stages"]
-    rows = ((s["name"], s["state"], _took(s), shorten(s["why"], WHY)) for s in stages)
-    out.table(("stage", "state", "time", "why"), rows)
-    made = [s["artifact"] for s in stages if s["artifact"]]
-    if made:
-        out.say(f"\nbelow {home()}:")
-    for path in made:
-        out.say(f"  {path.removeprefix(f'{home()}/')}")
-    for stage in [s for s in stages if s["state"] == "failed"][1:]:  # the first is told at the end
-        out.say(f"\n{stage['name']} failed too: {stage['error']}")
-    out.say(f"\n{record['status']} in {duration(record['seconds'])}")
-    for name in ("prefect", "mlflow", "members"):
-        if (url := record["urls"].get(name)) and len(url) <= LONGEST_LINK:
-            out.say(f"{name:8} {url}")
-    for name in ("page", "report"):
-        if record[name]:
-            out.say(f"{name:8} {record[name]}")
-
-
-def _took(stage: dict[str, Any]) -> str:
-    return duration(stage["seconds"]) if stage["state"] == "built" else ""
 
 
 def _raise_failure(record: dict[str, Any]) -> None:

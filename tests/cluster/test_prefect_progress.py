@@ -12,7 +12,7 @@ from cluster.prefect_progress import ProgressArtifact
 from cluster.settings import Settings
 from cluster.stage import specify, stage
 from cluster.store import Draft
-from flows.execution import Call, build_stage
+from flows.stage_tasks import Call, build_stage
 
 
 class Server:

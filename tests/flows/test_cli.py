@@ -177,7 +177,7 @@ def test_a_run_is_planned_once(
     plans, honest = [], at_hand.plan
     monkeypatch.setattr(at_hand, "plan", lambda *a: plans.append(honest(*a)) or plans[-1])
 
-    def flow(recipe: Any, goal: str, rebuild: Any, **_: object) -> None:
+    def flow(recipe: Any, goal: str, rebuild: Any, *_: object, **__: object) -> None:
         assert at_hand.plan_of_run(goal, recipe, rebuild) is plans[0]
         raise StageFailed("seen")
 
@@ -192,8 +192,8 @@ def test_a_run_is_planned_once(
 def test_the_table_of_a_run_fits_80_columns_and_paths_stand_below_it(
     fresh_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from flows.commands.runs import _show
     from flows.views.output import Output
+    from flows.views.run_outcome import show_run
 
     monkeypatch.setenv("COLUMNS", "80")
     name, folder = "pretrain/depth=2,seed=0", "artifacts/pretrain/mill-depth=2,seed=0-0123abcd"
@@ -202,7 +202,7 @@ def test_the_table_of_a_run_fits_80_columns_and_paths_stand_below_it(
         seconds=100, artifact=str(fresh_home / folder),
     )  # fmt: skip
     record = RunRecord.start({"name": "mill"}, "all").model_copy(update={"stages": [one]})
-    _show(Output(as_json=False), record.model_dump(mode="json", by_alias=True))
+    show_run(Output(as_json=False), record.model_dump(mode="json", by_alias=True))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["stage", "state", "time", "why"]
     assert lines[1].split()[:5] == [name, "built", "1", "min", "40"]
