@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -32,6 +33,9 @@ LEFT_OUT = re.compile(
     r"|^cls\.seq_relationship\."  # the head of another objective
 )
 """Names a published file may hold beside our tensors."""
+SAFE = ".safetensors"
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+"""Where weights are, the first that there is; of each also an index of several."""
 PREFIXES = ("transformer.", "bert.", "roberta.", "model.")
 """What files of a class with a head have before the names of the base class."""
 TWINS = {
@@ -124,12 +128,37 @@ def read_config(folder: Path | str) -> dict[str, Any]:
     return found
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The files with a folder's weights, as `transformers` finds them: one file, or those of its
+    index; what lies beside them (an adapter, a consolidated copy) is none. Raises ValueError for an
+    index that cannot be read.
+    """
+    for name in WEIGHTS:
+        if (folder / name).is_file():
+            return [folder / name]
+        if (index := folder / f"{name}.index.json").is_file():
+            try:
+                found = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            except (ValueError, KeyError, AttributeError) as error:
+                raise ValueError(f"{index} is no index of weights: {error!r}") from error
+            return sorted(folder / Path(file).name for file in found)
+    return []
+
+
+def special_ids(folder: Path | str) -> dict[str, Any]:
+    """The keys of a folder's `config.json` that say which tokens begin, end and fill a text."""
+    return {key: value for key, value in read_config(folder).items() if key.endswith("token_id")}
+
+
 def _read_weights(folder: Path, wanted: set[str], twins: dict[str, str]) -> dict[str, Tensor]:
     """The tensors of every weights file, under the names that are wanted."""
     found: dict[str, Tensor] = {}
-    for file in sorted(folder.glob("*.safetensors")):
+    files = weight_files(folder)
+    if not files:
+        raise ValueError(f"{folder} is not a model folder: it has no {' or '.join(WEIGHTS)}")
+    for file in files:
         with _named(file):
-            found.update(load_file(file))
+            found |= load_file(file) if file.suffix == SAFE else _load_pickled(file)
     theirs = _prefixed(_without_twins(found, twins), wanted)
     missing = sorted(wanted - set(theirs))
     unknown = sorted(n for n in set(theirs) - wanted if not LEFT_OUT.search(n))
@@ -165,10 +194,19 @@ def _prefixed(found: dict[str, Tensor], wanted: set[str]) -> dict[str, Tensor]:
 
 def _names(folder: Path) -> set[str]:
     names: set[str] = set()
-    for file in folder.glob("*.safetensors"):
-        with _named(file), safe_open(file, "pt") as tensors:
-            names.update(tensors.keys())
+    for file in weight_files(folder):
+        with _named(file):
+            if file.suffix == SAFE:
+                with safe_open(file, "pt") as tensors:
+                    names.update(tensors.keys())
+            else:
+                names.update(_load_pickled(file))
     return names
+
+
+def _load_pickled(file: Path) -> dict[str, Tensor]:
+    """The tensors of a file of PyTorch's, which may hold nothing else; mapped, not read."""
+    return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
 
 
 @contextmanager
@@ -176,8 +214,10 @@ def _named(file: Path) -> Iterator[None]:
     """Let an error about the weights say which file they are in."""
     try:
         yield
-    except SafetensorError as error:
+    except FileNotFoundError:
+        raise ValueError(f"{file} is not there, which the index beside it names") from None
+    except (SafetensorError, UnpicklingError, RuntimeError) as error:
         raise ValueError(
-            f"{file} is damaged or cut short, it cannot be read as safetensors: {error}; build the "
-            "model again, or copy it here once more"
+            f"{file} is damaged or cut short, or holds more than tensors: {error}; build the model "
+            "again, or copy it here once more"
         ) from error

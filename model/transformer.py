@@ -58,6 +58,8 @@ class LanguageModel(nn.Module, SplitsContext):
 
     config: ModelConfig
     embedding: nn.Embedding
+    usable: int | None = None
+    """So many ids are tokens; a published vocabulary may be padded beyond them."""
 
     def add_head(self) -> None:
         """Make the LM head, after the rest of the network."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import BadInput
-from tasks.inference.few_shot import few_shot_chat, few_shot_prompt
+from tasks.inference.few_shot import few_shot_prompt
 from tasks.tuning.rows import read_shots
 
 
@@ -33,14 +33,3 @@ def test_a_shot_without_an_answer_is_named(tmp_path: Path):
     file.write_text('{"instruction": "z", "response": "1"}\n{"instruction": "a"}\n')
     with pytest.raises(BadInput, match="line 2"):
         read_shots(file)
-
-
-def test_in_a_chat_examples_are_earlier_turns():
-    class Letters:
-        user, assistant, eod = 1, 2, 0
-
-        def encode(self, text: str) -> list[int]:
-            return [ord(letter) for letter in text]
-
-    found = few_shot_chat(Letters(), [("q", "a")], "r")  # type: ignore[arg-type]
-    assert found == [1, ord("q"), 2, ord("a"), 0, 1, ord("r"), 2]

@@ -65,7 +65,8 @@ class Reader:
             positions_BT = (documents_BT.cumsum(1) - 1).clamp(min=0)
             self.next_B1 = positions_BT[:, -1:] + 1
         how = documents_BT, positions_BT, self.cache
-        return self.network.logits(_hidden(self.network, tokens_BT, self.memory, *how)[:, -1])
+        hidden_BD = _hidden(self.network, tokens_BT, self.memory, *how)[:, -1]
+        return self._usable(self.network.logits(hidden_BD))
 
     def read(self, tokens_B: Tensor) -> Tensor:
         """Logits `[B, V]` after one more token a row."""
@@ -82,7 +83,13 @@ class Reader:
             self.next_B1 = positions_BT[:, -1:] + 1
         # No documents: new tokens belong to the last one of their row.
         how = None, positions_BT, self.cache
-        return step(self.network, tokens_BT.to(self.device), self.memory, *how)
+        return self._usable(step(self.network, tokens_BT.to(self.device), self.memory, *how))
+
+    def _usable(self, logits: Tensor) -> Tensor:
+        """The scores, those of ids minus infinity that are no token's."""
+        if self.network.usable is not None:
+            logits[..., self.network.usable :] = -torch.inf
+        return logits
 
     def select(self, rows: Sequence[int]) -> None:
         """Go on with these rows, in this order; a row named twice is copied."""

@@ -86,7 +86,7 @@ def _answer(
     from model.generation import Ending, generate
 
     texts: list[str] = []
-    ending = Ending(max_tokens, frozenset({encoder.eod}))
+    ending = Ending(max_tokens, encoder.ends)
     for first in range(0, len(prompts), BATCH):
         rows = generate(network, prompts[first : first + BATCH], ending, start_ids=start)
         texts.extend(encoder.decode(row.ids).strip() for row in rows)
@@ -124,7 +124,7 @@ def _samples(
         drawn = generate(
             network,
             [prompts[number]],
-            Ending(max_tokens, frozenset({encoder.eod})),
+            Ending(max_tokens, encoder.ends),
             Sampling(temperature=settings.temperature),
             samples=settings.samples,
             seeds=[seed + 1000 * number + i for i in range(settings.samples)],

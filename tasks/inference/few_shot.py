@@ -7,10 +7,11 @@ Input: tree
 Output:
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tasks.tokens.chat import render_prompt
+from tasks.tokens.chat import prompt_ids
 
 if TYPE_CHECKING:
     from tasks.tokens.encoder import Encoder
@@ -30,8 +31,7 @@ def few_shot_prompt(shots: Sequence[Shot], question: str) -> str:
 
 def few_shot_chat(encoder: "Encoder", shots: Sequence[Shot], question: str) -> list[int]:
     """The same for a model tuned to chat, as earlier turns of the conversation."""
-    turns = (
-        [*render_prompt(encoder, asked), *encoder.encode(answer), encoder.eod]
-        for asked, answer in shots
-    )
-    return [*(token for turn in turns for token in turn), *render_prompt(encoder, question)]
+    said = [text for shot in shots for text in shot] + [question]
+    roles = itertools.cycle(("user", "assistant"))
+    turns = [{"role": role, "content": text} for role, text in zip(roles, said, strict=False)]
+    return prompt_ids(encoder, turns)

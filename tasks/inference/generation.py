@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tasks.tokens.encoder import Encoder
 
 MOST_TOKENS = 64
-FILES = ("config.json", "model.safetensors", "tokenizer.json")
+FILES = ("config.json", "tokenizer.json")
 
 
 class GenerationSettings(Settings):
@@ -120,11 +120,12 @@ def load_model(folder: Path) -> "tuple[Network, Encoder]":
         network, tokens = hub.load(folder), encoder.load(folder)
     except ValueError as error:
         raise BadInput(str(error)) from error
-    if tokens.vocab_size != network.config.vocab_size:
+    if tokens.ids > network.config.vocab_size:
         raise BadInput(
-            f"{folder}: its tokenizer has {tokens.vocab_size} tokens and its model "
+            f"{folder}: its tokenizer has {tokens.ids} tokens and its model "
             f"{network.config.vocab_size}; they do not belong together"
         )
+    network.usable = tokens.ids
     return network, tokens
 
 
@@ -144,7 +145,7 @@ def prompt_ids(
     if settings.chat:
         return few_shot_chat(encoder, shots, prompt)
     # The end of a document is the mark that documents follow in pretraining.
-    return encoder.encode(few_shot_prompt(shots, prompt)) or [encoder.eod]
+    return [*encoder.opening, *encoder.encode(few_shot_prompt(shots, prompt))] or [encoder.eod]
 
 
 def write(
@@ -210,10 +211,9 @@ def _ending(network: "Network", encoder: "Encoder", settings: GenerationSettings
     def stopped(tokens: Sequence[int]) -> bool:
         return first_stop(encoder.decode(tokens), settings.stop) is not None
 
-    stops = frozenset({encoder.eod})
     if not settings.stop:
-        return Ending(_most(network, settings), stops)
-    return Ending(_most(network, settings), stops, stopped)
+        return Ending(_most(network, settings), encoder.ends)
+    return Ending(_most(network, settings), encoder.ends, stopped)
 
 
 def _sampling(settings: GenerationSettings) -> "Sampling":

@@ -5,6 +5,7 @@ A special token is written by its id only: text that spells `<|endoftext|>` stay
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -16,35 +17,40 @@ from typing import TYPE_CHECKING, Any
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from tasks.tokens.patterns import PATTERNS
+from tasks.tokens.roles import Roles, read_roles
 
 if TYPE_CHECKING:
     import numpy as np
+    from tokenizers import Tokenizer
 
 FILE = "tokenizer.json"
 SPECIALS = ("<|endoftext|>", "<|pad|>", "<|user|>", "<|assistant|>")
-"""What every tokenizer here has; objectives need more, see `special`."""
+"""What every tokenizer has that is trained here; objectives need more, see `special`."""
 PIECE, LONGEST_PIECE, GROUP = 1 << 16, 1 << 20, 1 << 22  # characters
 # No word of a published pattern lies across such a place, so cutting there changes no token.
 SAFE_CUT = re.compile(r"(?<=[^\W_])[ \n](?=[^\W\d_])")
 
 
 class Encoder:
-    """A `tokenizer.json` (`definition`) at work; `eod`, `pad`, `user` and `assistant` are ids."""
+    """A `tokenizer.json` (`definition`) at work. `eod` and `pad` are the ids of the tokens that end
+    a document and fill a row, `ends` those of all that end what is generated.
+    """
 
-    def __init__(self, definition: str):
+    def __init__(self, definition: str, roles: Roles = Roles()):  # noqa: B008
         from tokenizers import Tokenizer
 
-        self.definition = definition
+        self.definition, self.roles = definition, roles
         self._tokenizer = Tokenizer.from_str(definition)
         self._tokenizer.encode_special_tokens = True  # that is: as text. Not kept in the file.
         self.sha256 = hashlib.sha256(definition.encode()).hexdigest()
         # Where a word of another pattern may end is not known: a text is encoded in one piece.
         self._cut = any(json.dumps(known) in definition for known in PATTERNS.values())
         self.vocab_size: int = self._tokenizer.get_vocab_size()
-        self.eod, self.pad, self.user, self.assistant = map(self._id, SPECIALS)
+        self.eod, self.pad = self._id(roles.end), self._id(roles.pad)
+        self.ends = frozenset({self.eod, *roles.ends})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Encoder, (self.definition,)
+        return Encoder, (self.definition, self.roles)
 
     def _id(self, special: str) -> int:
         found: int | None = self._tokenizer.token_to_id(special)
@@ -57,7 +63,18 @@ class Encoder:
 
     def special(self, kind: str) -> int:
         """The id of a special token by kind: `mask` is that of `<|mask|>`. BadInput without it."""
-        return self._id(special_token(kind))
+        return self._id(self.roles.kinds.get(kind) or special_token(kind))
+
+    @cached_property
+    def opening(self) -> list[int]:
+        """What the tokenizer itself puts before a text, such as `<s>`; most put nothing."""
+        found: list[int] = self._tokenizer.encode("").ids
+        return [id_ for id_ in found if id_ != self.eod or self.roles.begin == self.roles.end]
+
+    @cached_property
+    def ids(self) -> int:
+        """One more than the highest id."""
+        return max(self._tokenizer.get_vocab().values()) + 1
 
     @cached_property
     def special_tokens(self) -> dict[str, int]:
@@ -86,6 +103,27 @@ class Encoder:
             for (row, _), piece_ids in zip(group, encoded, strict=True):
                 ids[row].extend(piece_ids)
         return ids
+
+    def encode_marked(
+        self, text: str, typed: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int, int]]:
+        """The ids of a text whose special tokens count, but for the spans that are `typed`; each
+        with where its text begins and ends.
+        """
+        found: list[tuple[int, int, int]] = []
+        edges = [0, *(edge for span in typed for edge in span), len(text)]
+        for number, (begin, end) in enumerate(itertools.pairwise(edges)):
+            reader = self._tokenizer if number % 2 else self._marked
+            encoded = reader.encode(text[begin:end], add_special_tokens=False)
+            spans = ((begin + first, begin + last) for first, last in encoded.offsets)
+            found += ((id_, *span) for id_, span in zip(encoded.ids, spans, strict=True))
+        return found
+
+    @cached_property
+    def _marked(self) -> "Tokenizer":
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_str(self.definition)
 
     def _encode_pieces(self, pieces: list[str]) -> Iterator[list[int]]:
         with library_threads():
@@ -138,7 +176,7 @@ def load(source: Artifact | Path) -> Encoder:
     except FileNotFoundError:
         raise BadInput(f"{path.parent} has no {FILE}") from None
     try:
-        return Encoder(definition)
+        return Encoder(definition, read_roles(path.parent))
     except BadInput:
         raise
     except Exception as error:  # the library raises bare Exception for a file it cannot parse

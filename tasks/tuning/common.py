@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 from cluster.errors import BadInput
 from cluster.manifest import Ledger
 from cluster.store import Draft
-from tasks.tokens.chat import write_tokenizer_config
-from tasks.tokens.encoder import FILE
+from tasks.tokens.roles import TOKENIZER_FILES
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.settings import TrainSettings
 from tasks.training.telemetry import read_rows, thin
 
 if TYPE_CHECKING:
     from model.transformer import Transformer
-    from tasks.tokens.encoder import Encoder
 
 HISTORY = ("step", "loss", "lr")
 
@@ -75,13 +73,13 @@ def write_history(draft: Draft) -> None:
     draft.facts["history"] = thin(rows, HISTORY)
 
 
-def save_model(
-    folder: Path, network: "Transformer", base: Path, encoder: "Encoder", **extra: Any
-) -> None:
-    """A model folder with the tokenizer of `base`, the chat template and `extra` config keys."""
+def save_model(folder: Path, network: "Transformer", base: Path, **extra: Any) -> None:
+    """A model folder with the tokenizer, chat template and special ids of `base`, and `extra` keys
+    of the config.
+    """
     from model import hub
 
-    ids = {"bos_token_id": encoder.eod, "eos_token_id": encoder.eod, "pad_token_id": encoder.pad}
-    hub.save(folder, network, {**ids, **extra})
-    shutil.copyfile(base / FILE, folder / FILE)
-    write_tokenizer_config(folder, network.config.context)
+    hub.save(folder, network, {**hub.special_ids(base), **extra})
+    for name in TOKENIZER_FILES:
+        if (base / name).is_file():
+            shutil.copyfile(base / name, folder / name)

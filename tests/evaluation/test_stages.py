@@ -266,7 +266,7 @@ def test_the_local_judge_shortens_the_material_and_keeps_the_form(tiny: Any) -> 
     encoder = load(tiny.tokenizer)
     ids = local._prompt(long, 3)
     assert len(ids) <= 128 - 3
-    assert (ids[0], ids[-1]) == (encoder.user, encoder.assistant)
+    assert (ids[0], ids[-1]) == (encoder.special("user"), encoder.special("assistant"))
     text = encoder.decode(ids)
     assert text.startswith("Answer from the text")
     assert text.endswith("question: Is it so?\nAnswer:")

@@ -5,14 +5,23 @@ from pathlib import Path
 import pytest
 
 from cluster.artifact import Artifact
-from tasks.tokens.chat import TEMPLATE, render_example, render_prompt, write_tokenizer_config
+from cluster.errors import BadInput
+from tasks.inference.few_shot import few_shot_chat
+from tasks.tokens.chat import prompt_ids, render_prompt, supervised, write_tokenizer_config
 from tasks.tokens.encoder import Encoder
+
+
+def render_example(
+    encoder: Encoder, instruction: str, response: str
+) -> tuple[list[int], list[int]]:
+    turns = [("user", instruction), ("assistant", response)]
+    return supervised(encoder, [{"role": role, "content": text} for role, text in turns])
 
 
 def test_a_prompt_is_user_mark_text_assistant_mark(encoder: Encoder) -> None:
     ids = render_prompt(encoder, "Add 1 and 2.")
-    assert ids[0] == encoder.user
-    assert ids[-1] == encoder.assistant
+    assert ids[0] == encoder.special("user")
+    assert ids[-1] == encoder.special("assistant")
     assert encoder.decode(ids[1:-1]) == "Add 1 and 2."
 
 
@@ -33,7 +42,7 @@ def test_an_empty_answer_is_only_the_end(encoder: Encoder) -> None:
 @pytest.mark.parametrize("mark", ["<|endoftext|>", "<|pad|>", "<|user|>", "<|assistant|>"])
 def test_a_mark_the_user_types_stays_text(encoder: Encoder, mark: str) -> None:
     ids = render_prompt(encoder, f"say {mark} twice")
-    specials = {encoder.eod, encoder.pad, encoder.user, encoder.assistant}
+    specials = {encoder.eod, encoder.pad, encoder.special("user"), encoder.special("assistant")}
     assert not specials & set(ids[1:-1])
     assert encoder.decode(ids[1:-1]) == f"say {mark} twice"
 
@@ -59,12 +68,13 @@ def test_transformers_renders_the_same_ids(
     assert (theirs.eos_token_id, theirs.pad_token_id) == (encoder.eod, encoder.pad)
 
 
-def test_other_roles_are_refused() -> None:
-    sandbox = pytest.importorskip("jinja2.sandbox")
+def test_other_roles_are_refused(encoder: Encoder) -> None:
+    with pytest.raises(BadInput, match="roles are user and assistant, not system"):
+        prompt_ids(encoder, [{"role": "system", "content": "x"}])
 
-    def refuse(message: str) -> None:
-        raise ValueError(message)
 
-    template = sandbox.ImmutableSandboxedEnvironment().from_string(TEMPLATE)
-    with pytest.raises(ValueError, match="roles are user and assistant, not system"):
-        template.render(messages=[{"role": "system", "content": "x"}], raise_exception=refuse)
+def test_in_a_chat_examples_are_earlier_turns(encoder: Encoder) -> None:
+    found = few_shot_chat(encoder, [("q", "a")], "r")
+    user, assistant = encoder.special("user"), encoder.special("assistant")
+    q, a, r = (encoder.encode(text) for text in "qar")
+    assert found == [user, *q, assistant, *a, encoder.eod, user, *r, assistant]

@@ -91,7 +91,7 @@ class LocalCandidate:
         def stopped(tokens: Sequence[int]) -> bool:
             return first_stop(self._encoder.decode(tokens), stop) is not None
 
-        ending = Ending(max_tokens, frozenset({self._encoder.eod}), stopped)
+        ending = Ending(max_tokens, self._encoder.ends, stopped)
         found: list[str | Unscored] = []
         for first in range(0, len(prompts), BATCH):
             batch = prompts[first : first + BATCH]

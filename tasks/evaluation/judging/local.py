@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.evaluation.judging.questions import Distribution, Question, Unscored, Verdict
+from tasks.tokens.chat import around
 
 if TYPE_CHECKING:
     from model.generation import Network
@@ -81,13 +82,13 @@ class LocalJudge:
         form = encode("\n" + question.form.split("\n")[-1])
         labels = [encode(f"\n{label}: ") for label, _ in question.material]
         texts = [encode(text) for _, text in question.material]
-        marks = len(form) + sum(map(len, labels)) + 2
+        before, behind = around(self._encoder)
+        marks = len(form) + sum(map(len, labels)) + len(before) + len(behind)
         head = encode(question.brief)[: max(0, limit // 2 - marks)]
         sizes = shares([len(text) for text in texts], max(0, limit - marks - len(head)))
         self.shortened += sizes != [len(text) for text in texts]
         body = [t for label, x, n in zip(labels, texts, sizes, strict=True) for t in label + x[:n]]
-        ids = [self._encoder.user, *head, *body, *form, self._encoder.assistant]
-        return ids[-context:]
+        return [*before, *head, *body, *form, *behind][-context:]
 
 
 def shares(sizes: Sequence[int], room: int) -> list[int]:

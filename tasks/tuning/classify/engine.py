@@ -108,7 +108,7 @@ def fine_tune(base: Path, settings: ClassifySettings, seed: int, draft: Draft) -
     classifier = SequenceClassifier(network, len(labels))
     load_trained(classifier, weights)
     outcome = measure(classifier, encoder, heldout, labels, length)
-    write(draft, classifier, base, encoder, outcome)
+    write(draft, classifier, base, outcome)
     keep_ledger(draft, len(train) + len(heldout), rejects)
     draft.facts |= {
         "task": describe(settings),
@@ -185,12 +185,10 @@ def measure(
     return Outcome(rows, labels, gold, predicted)
 
 
-def write(
-    draft: Draft, classifier: SequenceClassifier, base: Path, encoder: Encoder, outcome: Outcome
-) -> None:
+def write(draft: Draft, classifier: SequenceClassifier, base: Path, outcome: Outcome) -> None:
     """Model folder, predictions, history, figures and what the report shows."""
     names = dict(enumerate(outcome.labels))
-    save_model(draft.path, classifier.network, base, encoder, id2label=names)
+    save_model(draft.path, classifier.network, base, id2label=names)
     head = {key: value.numpy() for key, value in classifier.classifier.state_dict().items()}
     (draft.path / HEAD).parent.mkdir()
     save_file(head, draft.path / HEAD)

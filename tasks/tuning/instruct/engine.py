@@ -22,7 +22,7 @@ from model.flops import flops_per_token
 from model.objectives.modules import CausalLM
 from model.transformer import Transformer
 from tasks.inference.generation import load_model
-from tasks.tokens.chat import NO_LOSS, render_example
+from tasks.tokens.chat import NO_LOSS, supervised
 from tasks.tokens.encoder import Encoder
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
@@ -78,7 +78,7 @@ def tune(base: Path, settings: InstructSettings, seed: int, draft: Draft) -> Non
     load_trained(module, weights)
     draft.metrics["answer_loss"] = answer_loss(module, measured)
     draft.metrics["rows"] = float(len(heldout.pairs))
-    save_model(draft.path, network, base, encoder)
+    save_model(draft.path, network, base)
     write_lines(draft.path / "heldout.jsonl", (pair.record() for pair in heldout.pairs))
     write_history(draft)
 
@@ -112,7 +112,9 @@ def supervise(pairs: Iterable[Pair], encoder: Encoder, context: int) -> Supervis
     rejects: list[dict[str, Any]] = []
     cut = 0
     for pair in pairs:
-        inputs, targets = render_example(encoder, pair.instruction, pair.response)
+        turns = (("user", pair.instruction), ("assistant", pair.response))
+        messages = [{"role": role, "content": text} for role, text in turns]
+        inputs, targets = supervised(encoder, messages)
         prompt = targets.count(NO_LOSS) + 1
         if not pair.response.strip():
             rejects.append({"row": pair.number, "id": pair.id, "reason": "no_answer"})
