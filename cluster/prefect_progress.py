@@ -17,6 +17,11 @@ FINISH_SECONDS = 5.0
 log = logging.getLogger("headrace.run")
 
 
+def artifact_key(recipe: str, name: str) -> str:
+    """What Prefect finds the artifacts by that show the same, run by run."""
+    return re.sub("[^a-z0-9]+", "-", f"{recipe}-{name}".lower()).strip("-")
+
+
 class ProgressArtifact:
     """Shows a stage's progress on its page in the Prefect UI; at most every five seconds.
 
@@ -25,7 +30,7 @@ class ProgressArtifact:
 
     def __init__(self, recipe: str, name: str):
         self.name = f"{recipe}: {name}"
-        self.key = re.sub("[^a-z0-9]+", "-", f"{recipe}-{name}".lower()).strip("-")
+        self.key = artifact_key(recipe, name)
         self.shown = -math.inf
         self.id: UUID | None = None
         self._telling: threading.Thread | None = None

@@ -24,7 +24,6 @@ from cluster.ray_session import LazyRayTaskRunner
 from cluster.reaper import reap
 from cluster.runs import RunRecord, StageRecord, records
 from cluster.services import up
-from cluster.system_metrics import sampled
 from flows.execution import execute
 from flows.plan.accounts import planned, spent, with_plan
 from flows.plan.at_hand import plan_of_run
@@ -88,8 +87,7 @@ def pipeline(
     done: list[StageRecord] = []
     status, cancelled = "crashed", None
     try:
-        with sampled(tracked.tracker):
-            execute(dag, recipe.placement, tracked.run_id, done.append, cap)
+        execute(dag, recipe.placement, tracked.run_id, done.append, cap)
         status = "failed" if any(s.state == "failed" for s in done) else "completed"
     except AskedToCancel as error:
         cancelled = Cancelled(message=str(error))

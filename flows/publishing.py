@@ -12,10 +12,11 @@ from cluster.artifact import Artifact
 from cluster.files import write_atomically
 from cluster.manifest import parents
 from cluster.mlflow_tracking import PipelineRun, journal_key
+from cluster.prefect_progress import artifact_key
 from cluster.runs import RunRecord, StageRecord, records
 from cluster.services import Services
 from flows.headline import headline
-from tasks.report.run_page import render
+from tasks.report.run_page import builders, links, render
 
 # Stages whose figures stand for the run; those of others, and of variants, carry the stage's name.
 SCORES = {"evaluate", "classify", "answers", "judge"}
@@ -120,17 +121,11 @@ def _links(record: RunRecord, tracked: PipelineRun, ui: str | None) -> dict[str,
 
 def _note(record: RunRecord, root: Path, ui: str | None) -> str:
     """What MLflow's page of the run says first: links, and which runs built what this one found."""
-    links = {name: url for name, url in record.urls.items() if name != "mlflow"}
-    lines = [_markdown(links)]
-    found: dict[str, list[str]] = {}
-    for stage in record.stages:
-        if stage.built_by:
-            found.setdefault(stage.built_by, []).append(stage.name)
-    builders = {run.id: run for run in records(root) if run.id in found}
+    found = builders(record.stages)
+    lines = [_markdown(record, but="mlflow")]
+    known = {run.id: run.urls.get("mlflow", "") for run in records(root) if run.id in found}
     for run, names in found.items():
-        _, at, page = (
-            (builders[run].urls if run in builders else {}).get("mlflow", "").partition("#")
-        )
+        _, at, page = known.get(run, "").partition("#")
         url = f"{ui}/#{page}" if ui and at else None  # the server may have moved since
         shown = ", ".join(names[:MOST_NAMES])
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
@@ -138,8 +133,10 @@ def _note(record: RunRecord, root: Path, ui: str | None) -> str:
     return "\n\n".join(filter(None, lines))
 
 
-def _markdown(links: Mapping[str, str]) -> str:
-    return " · ".join(f"[{name}]({url})" for name, url in links.items())
+def _markdown(record: RunRecord, but: str) -> str:
+    """The links of a run in a line, but that to where they are shown."""
+    found = links({name: url for name, url in record.urls.items() if name != but})
+    return " · ".join(f"[{words}]({url})" for words, url in found)
 
 
 def _tell_scores(record: RunRecord, artifacts: Artifacts, tracked: PipelineRun) -> None:
@@ -159,24 +156,27 @@ def _tell_scores(record: RunRecord, artifacts: Artifacts, tracked: PipelineRun) 
 
 def publish(record: RunRecord) -> None:
     """Show the outcome on the flow run's page in the Prefect UI."""
-    for name, key in (("report", "report"), ("mlflow", "mlflow-run")):
+    recipe = record.recipe["name"]
+    for name, said in (("report", "its report, in MLflow"), ("mlflow", "its run in MLflow")):
         if url := record.urls.get(name):
-            said = f"{record.id}: {name} in MLflow" if name == "report" else "The run in MLflow"
-            create_link_artifact(key=key, link=url, link_text=said, description=said)
-    links = {name: url for name, url in record.urls.items() if name != "prefect"}
+            about = f"{record.id}: {said}"
+            key = artifact_key(recipe, name)
+            create_link_artifact(key=key, link=url, link_text=about, description=about)
     figures = [f"| {key} | {value:.5g} |" for key, value in headline(record.metrics).items()]
     stages = [
-        f"| {s.name} | {s.state} | {s.seconds:.1f} | {_cell(s.error or s.found)} | {_cell(s.why)} |"
+        f"| {s.name} | {s.state} | {f'{s.seconds:.1f}' if s.state == 'built' else ''} "
+        f"| {_cell(s.why)} | {_cell(s.error or s.found)} |"
         for s in record.stages
     ]
     parts = [
-        _markdown(links),
+        _markdown(record, but="prefect"),
         "\n".join(["| figure | value |\n|---|---|", *figures]) if figures else "",
-        "\n".join(["| stage | state | seconds | found | why |\n|---|---|---|---|---|", *stages]),
+        "\n".join(["| stage | state | seconds | why | found |\n|---|---|---|---|---|", *stages]),
         f"The page of this run is `{record.page}`" if record.page else "",
     ]
     text = "\n\n".join(filter(None, parts))
-    create_markdown_artifact(key="run", markdown=text, description=f"{record.id}: its outcome")
+    about = f"{record.id}: what became of it"
+    create_markdown_artifact(key=artifact_key(recipe, "run"), markdown=text, description=about)
 
 
 def _cell(text: str) -> str:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -224,10 +223,7 @@ def _around(built: int, cached: int) -> Work:
 
 def job_of(node: Node, place: Placement) -> Job:
     """What a stage waits for, and what it holds: that of its training, or one CPU."""
-    needs = chain.from_iterable(
-        value if isinstance(value, list) else [value] for value in node.upstream.values()
-    )
-    names = [need.name for need in (*needs, *([node.after] if node.after else []))]
+    names = [need.name for need in node.needs]
     if not node.about.trains:
         return Job(node.name, tuple(names))
     return Job(node.name, tuple(names), place.cpu_threads, place.gpus, place.workers)

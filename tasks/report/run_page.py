@@ -13,11 +13,12 @@ from tasks.report.page import fill
 
 View = dict[str, Any]
 LINKS = {
-    "report": "the report, in MLflow",
-    "members": "losses of its members side by side, in MLflow",
+    "report": "the report in MLflow",
+    "members": "losses of its members side by side",
     "mlflow": "the run in MLflow",
     "prefect": "the flow run in Prefect",
 }
+"""What the links of a run are called, in this order."""
 RESOURCES = ("cpu_seconds", "bytes_per_second", "peak_bytes")
 
 
@@ -36,7 +37,9 @@ def view(record: RunRecord) -> View:
         "status": record.status,
         "started": record.started[:16].replace("T", " "),
         "seconds": record.seconds,
-        "links": [(LINKS.get(name, name), url) for name, url in _ordered(record.urls)],
+        "links": links(record.urls),
+        "builders": builders(record.stages),
+        "built": bool(built),
         "report": _beside(record),
         "source": list(record.source.items()),
         "libraries": list(record.libraries.items()),
@@ -51,8 +54,18 @@ def view(record: RunRecord) -> View:
     }
 
 
-def _ordered(urls: Mapping[str, str]) -> list[tuple[str, str]]:
-    return [(name, urls[name]) for name in [*LINKS, *(set(urls) - set(LINKS))] if name in urls]
+def links(urls: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Each link of a run with what it is called."""
+    return [(words, urls[name]) for name, words in LINKS.items() if name in urls]
+
+
+def builders(stages: Sequence[StageRecord]) -> dict[str, list[str]]:
+    """The runs that built what this one found, each with the names of those stages."""
+    found: dict[str, list[str]] = {}
+    for stage in stages:
+        if stage.built_by:
+            found.setdefault(stage.built_by, []).append(stage.name)
+    return found
 
 
 def _beside(record: RunRecord) -> str | None:
@@ -71,6 +84,6 @@ def _states(stages: Sequence[StageRecord]) -> str:
 
 
 def _row(stage: StageRecord) -> View:
-    about = stage.model_dump(include={"name", "state", "seconds", "why", "found", "built_by"})
+    about = stage.model_dump(include={"name", "state", "seconds", "why", "found"})
     about |= {name: stage.resources.get(name) for name in RESOURCES}
     return about | {"artifact": stage.artifact and "/".join(stage.artifact.split("/")[-2:])}

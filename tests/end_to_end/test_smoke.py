@@ -112,7 +112,7 @@ def test_prefect_shows_the_stages_and_mlflow_the_nested_runs(first_run: dict[str
     assert said["filter"].startswith("648 of 730 rows") and "bits per byte" in said["evaluate"]
     shown = {"flow_runs": {"id": {"any_": [flow_run]}}}
     links = prefect_api(base).post("/artifacts/filter", json=shown).json()
-    (link,) = [one["data"] for one in links if one["key"] == "report"]
+    (link,) = [one["data"] for one in links if one["key"] == "smoke-report"]
     assert f"{first_run['urls']['report']})" in link
     shards = next(run for run in runs if run["name"] == "shards")
     assert shards["task_inputs"]["inputs"], "the DAG has an edge into shards"
@@ -139,7 +139,7 @@ def test_prefect_shows_the_stages_and_mlflow_the_nested_runs(first_run: dict[str
     assert history[-1].value < history[0].value
     assert {run.info.status for run in [parent, *children]} == {"FINISHED"}
     assert f"/runs/{parent.info.run_id}?" in first_run["urls"]["mlflow"]
-    assert len(figures := parent.data.metrics) <= 8 + sum(k.startswith("system/") for k in figures)
+    assert 5 <= len(parent.data.metrics) <= 8
     assert parent.data.tags["mlflow.user"] and parent.inputs.dataset_inputs
     shown = {file.path for file in client.list_artifacts(parent.info.run_id)}
     assert {"report.html", f"{first_run['id']}.html"} <= shown
