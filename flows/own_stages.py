@@ -4,6 +4,7 @@ One `after` a stage of text takes the place behind it: what read that stage's ro
 One with `inputs` takes what these stages leave, and nothing of ours takes anything from it.
 """
 
+from collections import defaultdict
 from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
@@ -13,6 +14,7 @@ from cluster.own import CODE, OwnStage, find
 from cluster.settings import Settings, nearest
 from flows.plan.dag import Dag, Node
 
+Names = defaultdict[str, list[Node]]
 TEXT_STAGES = ("read", "filter", "dedup", "decontaminate", "redact")
 
 
@@ -58,8 +60,10 @@ def beside(dag: Dag, own: tuple[OwnStageSettings, ...], whole: bool) -> None:
     whose inputs it does not have. Raises BadInput for a name that no stage has.
     """
     _check_names(dag, own)
+    names: Names = defaultdict(list)
+    for node in dag:
+        _note(names, node)
     for one in own:
-        names = {n.name for n in dag} | {n.spec.stage for n in dag}
         wanted = [n for value in one.inputs.values() for n in _names(value)]
         if missing := [name for name in wanted if name not in names]:
             if whole:
@@ -69,7 +73,8 @@ def beside(dag: Dag, own: tuple[OwnStageSettings, ...], whole: bool) -> None:
                 )
             continue
         if one.inputs:
-            _add(dag, one, _found(one), {k: _inputs(dag, v) for k, v in one.inputs.items()})
+            inputs = {key: _inputs(names, value) for key, value in one.inputs.items()}
+            _note(names, _add(dag, one, _found(one), inputs))
     if whole:
         _check_places(dag, own)
 
@@ -131,16 +136,21 @@ def _names(value: str | tuple[str, ...]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else value
 
 
-def _inputs(dag: Dag, value: str | tuple[str, ...]) -> Node | list[Node]:
+def _note(names: Names, node: Node) -> None:
+    """Have a stage found by its name, and by what it is."""
+    for name in {node.name, node.spec.stage}:
+        names[name].append(node)
+
+
+def _inputs(names: Names, value: str | tuple[str, ...]) -> Node | list[Node]:
     if isinstance(value, str):
-        return _node(dag, value)
-    return [_node(dag, name) for name in value]
+        return _node(names, value)
+    return [_node(names, name) for name in value]
 
 
-def _node(dag: Dag, name: str) -> Node:
+def _node(names: Names, name: str) -> Node:
     """The stage of a name. Raises BadInput where several are of it."""
-    exact = [node for node in dag if node.name == name]
-    found = exact or [node for node in dag if node.spec.stage == name]
+    found = names[name]
     if len(found) > 1:
         raise BadInput(f"stages: '{name}' is {', '.join(n.name for n in found)}; name one of them")
     return found[0]

@@ -19,6 +19,14 @@ class Host(NamedTuple):
     gpus: int = 0
 
 
+class Shape(NamedTuple):
+    """The workers of a stage, each of so many CPUs and GPUs; those of one shape fit alike."""
+
+    workers: int
+    cpus: int
+    gpus: int
+
+
 class Job(NamedTuple):
     """A stage to place: what it waits for, and its workers, each of so many CPUs and GPUs."""
 
@@ -29,9 +37,9 @@ class Job(NamedTuple):
     workers: int = 1
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Jobs of one shape fit alike."""
-        return self.workers, self.cpus, self.gpus
+    def shape(self) -> Shape:
+        """What it holds."""
+        return Shape(self.workers, self.cpus, self.gpus)
 
 
 @dataclass(frozen=True)
@@ -62,14 +70,15 @@ class _Simulation:
     def __init__(self, jobs: Sequence[Job], seconds: Mapping[str, float], hosts: Sequence[Host]):
         self.seconds = seconds
         self.free = [[host.cpus, host.gpus] for host in hosts]
-        self.jobs = {job.name: _within(job, hosts) for job in jobs}
+        fits = {shape: _within(shape, hosts) for shape in {job.shape for job in jobs}}
+        self.jobs = {job.name: fits[job.shape] for job in jobs}
         self.order = {job.name: number for number, job in enumerate(jobs)}
         self.left = {job.name: len(set(job.needs)) for job in jobs}
         self.next: dict[str, list[str]] = {job.name: [] for job in jobs}
         for job in jobs:
             for need in set(job.needs):
                 self.next[need].append(job.name)
-        self.ready: dict[tuple[int, int, int], deque[str]] = {}
+        self.ready: dict[Shape, deque[str]] = {}
         self.running: list[tuple[float, int, str, list[int]]] = []
         self.starts: dict[str, float] = {}
         self.ends: dict[str, float] = {}
@@ -101,7 +110,7 @@ class _Simulation:
                 continue
             self.turn[name] = self.arrived
             self.arrived += 1
-            self.ready.setdefault(self.jobs[name].shape, deque()).append(name)
+            self.ready.setdefault(self.jobs[name], deque()).append(name)
 
     def after(self, name: str) -> list[str]:
         """What waited for nothing but this."""
@@ -111,43 +120,45 @@ class _Simulation:
 
     def fill(self, now: float) -> None:
         """Start what fits, by turn; where one does not fit, none of its shape does."""
-        blocked: set[tuple[int, int, int]] = set()
+        blocked: set[Shape] = set()
         while shapes := [s for s, queue in self.ready.items() if queue and s not in blocked]:
-            shape = min(shapes, key=lambda s: self.turn[self.ready[s][0]])
+            shape = min(shapes, key=lambda one: self.turn[self.ready[one][0]])
             name = self.ready[shape][0]
-            if (places := self.take(self.jobs[name])) is None:
+            if (places := self.take(shape)) is None:
                 blocked.add(shape)
                 continue
             self.ready[shape].popleft()
             self.starts[name], self.ends[name] = now, now + self.seconds[name]
             heapq.heappush(self.running, (self.ends[name], self.order[name], name, places))
 
-    def take(self, job: Job) -> list[int] | None:
+    def take(self, shape: Shape) -> list[int] | None:
         """The hosts of its workers, whose CPUs and GPUs are its own from now on."""
         places: list[int] = []
         for number, (cpus, gpus) in enumerate(self.free):
-            fits = [room // asked for room, asked in ((cpus, job.cpus), (gpus, job.gpus)) if asked]
-            places += [number] * min([job.workers - len(places), *fits])
-        if len(places) < job.workers:
+            fits = [
+                room // asked for room, asked in ((cpus, shape.cpus), (gpus, shape.gpus)) if asked
+            ]
+            places += [number] * min([shape.workers - len(places), *fits])
+        if len(places) < shape.workers:
             return None
         for number in places:
-            self.free[number][0] -= job.cpus
-            self.free[number][1] -= job.gpus
-        self.busy += job.workers
+            self.free[number][0] -= shape.cpus
+            self.free[number][1] -= shape.gpus
+        self.busy += shape.workers
         self.most = max(self.most, self.busy)
         return places
 
-    def release(self, job: Job, places: list[int]) -> None:
+    def release(self, shape: Shape, places: list[int]) -> None:
         for number in places:
-            self.free[number][0] += job.cpus
-            self.free[number][1] += job.gpus
-        self.busy -= job.workers
+            self.free[number][0] += shape.cpus
+            self.free[number][1] += shape.gpus
+        self.busy -= shape.workers
 
 
-def _within(job: Job, hosts: Sequence[Host]) -> Job:
-    """A job that these hosts can take: the same, or one that takes a whole host."""
+def _within(shape: Shape, hosts: Sequence[Host]) -> Shape:
+    """What these hosts can take: the same, or what takes whole hosts."""
     most = Host(max(host.cpus for host in hosts), max(host.gpus for host in hosts))
-    small = job._replace(cpus=min(job.cpus, most.cpus), gpus=min(job.gpus, most.gpus))
+    small = shape._replace(cpus=min(shape.cpus, most.cpus), gpus=min(shape.gpus, most.gpus))
     room = sum(
         min([host.cpus // small.cpus] + ([host.gpus // small.gpus] if small.gpus else []))
         for host in hosts
