@@ -6,6 +6,7 @@ deploy` wrote it: the server says when, and never what.
 
 import asyncio
 import os
+import time
 from typing import Any
 
 from prefect import Flow
@@ -15,7 +16,7 @@ from prefect.workers import process
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
 
 from cluster.deployments import deployed
-from cluster.services import WORK_POOL, given_prefect, watch
+from cluster.services import WORK_POOL, alive, answers, given_prefect, watch
 from cluster.watchdog import UNATTENDED_SECONDS
 
 
@@ -38,12 +39,23 @@ async def _without_hooks(flow_run: FlowRun, *_: Any, **__: Any) -> Flow[..., Any
     return Flow(lambda: None, name="headrace")
 
 
+def _wait_for_server() -> None:
+    """Wait until our server answers: a worker that starts without one never hears of cancelled
+    runs.
+    """
+    while given_prefect() is None and not (
+        (server := alive("prefect")) and answers("prefect", str(server.url), ours=True)
+    ):
+        time.sleep(1)
+
+
 def main() -> None:
     """Work until killed. On a server of the user's own, who may deploy there is for them to say."""
     if given_prefect() is None:
         ProcessWorker.job_configuration = OwnRun
         process.load_flow_from_flow_run = _without_hooks
     watch(UNATTENDED_SECONDS)
+    _wait_for_server()
     setup_signal_handlers_worker(os.getpid(), "the worker", print)
     asyncio.run(ProcessWorker(name="headrace", work_pool_name=WORK_POOL).start(printer=print))
 

@@ -41,7 +41,8 @@ def _watch(
     restart: Callable[[str, Process], Any],
     every: float,
 ) -> None:
-    seen: dict[str, Process] = {}
+    # Those that died just before count too: who starts one of them again may be killed next.
+    seen = {name: process for name, process in _told(read).items() if process.pid}
     deaths: dict[str, int] = {}
     pause = threading.Event()
     while not pause.wait(every):

@@ -49,6 +49,18 @@ def test_a_service_that_is_killed_is_started_again(watched: dict[str, Process]) 
         stop(process)
 
 
+def test_a_service_that_died_before_anybody_watched_is_started_again(fresh_home: Path) -> None:
+    dead = spawn("a", SLEEP, {})
+    os.kill(dead.pid, signal.SIGKILL)
+    assert until(lambda: not dead.alive)
+    down = dead.model_copy(update={"pid": 0})
+    again: list[str] = []
+    watchdog.keep(lambda: {"a": dead, "b": down}, lambda name, _: again.append(name))
+    assert until(lambda: bool(again))
+    time.sleep(3 * watchdog.POLL_SECONDS)
+    assert again == ["a"]
+
+
 def test_a_service_that_was_taken_down_stays_down(watched: dict[str, Process]) -> None:
     watched["a"] = spawn("a", SLEEP, {})
     time.sleep(3 * watchdog.POLL_SECONDS)
