@@ -171,15 +171,17 @@ def _deployment(
 
 
 def _order_form(deployment_id: str, flow: "Flow[..., Any]") -> None:
-    """Let the UI's form have the fields of each section in the order in which we declare them:
-    those without a position come as the database returns them.
+    """Let the UI's form have the fields of each section in the order in which we declare them, and
+    sections below what is short: fields without a position come as the database returns them.
     """
     from prefect.client.schemas.actions import DeploymentUpdate
     from prefect.utilities.callables import parameter_schema
 
     schema = parameter_schema(flow)
-    for section in schema.definitions.values():
-        for position, field in enumerate(section.get("properties", {}).values()):
+    short_first = sorted(schema.properties.values(), key=lambda field: "$ref" in str(field))
+    sections = [section.get("properties", {}).values() for section in schema.definitions.values()]
+    for fields in (short_first, *sections):
+        for position, field in enumerate(fields):
             field["position"] = position
     with client() as server:
         ordered = DeploymentUpdate(parameter_openapi_schema=schema.model_dump(exclude_unset=True))

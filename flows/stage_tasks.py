@@ -1,4 +1,8 @@
-"""What stands for a stage in Prefect: a task that builds it or tells why there is nothing to do."""
+"""What stands for a stage in Prefect: a task that builds it or tells why there is nothing to do.
+
+They return `State`, not `State[str]`: pydantic keeps that class in the module that first names it,
+which is another in a worker, where it would not be found.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,7 +41,7 @@ class Call:
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> State[str]:
+def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> State:
     """Build one stage in this process; the name of its artifact, and what it found."""
     tracker = stage_tracker(call.function, call.name, call.tracking_parent, call.spec.fingerprint)
     store = Store(call.root)
@@ -75,13 +79,13 @@ def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> State[str]:
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def cached_stage(artifact: str, said: str, inputs: dict[str, Any]) -> State[str]:
+def cached_stage(artifact: str, said: str, inputs: dict[str, Any]) -> State:
     """A stage whose artifact is already in the store, and what it found when it was built."""
     return Completed(name="Cached", message=said, data=artifact)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def skipped_stage(why: str) -> State[str]:
+def skipped_stage(why: str) -> State:
     """A stage that is not run, as one that it needs failed."""
     return Cancelled(name="Skipped", message=why)
 

@@ -144,11 +144,11 @@ def test_the_form_has_the_order_of_the_recipe_and_says_what_each_field_is(
     schema = one["parameter_openapi_schema"]
     asked = schema["properties"]
     assert sorted(asked, key=lambda name: asked[name]["position"]) == [
-        "recipe",
         "goal",
         "rebuild",
         "overrides",
         "date",
+        "recipe",
     ]
     assert all(about["description"] for about in asked.values())
     fields = schema["definitions"]["Recipe"]["properties"]
