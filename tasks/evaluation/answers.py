@@ -12,7 +12,7 @@ from cluster.stage import stage
 from cluster.store import Draft
 from tasks.data.row_files import read_row_file, write_json_lines
 from tasks.inference.generation import load_model, start_ids
-from tasks.tokens.chat import render_prompt
+from tasks.tokens.chat import prompt_ids
 
 if TYPE_CHECKING:
     from model.generation import Network
@@ -46,7 +46,7 @@ def answers(instruct: Artifact, settings: AnswerSettings, seed: int, draft: Draf
     network, encoder = load_model(instruct.path)
     start = start_ids(instruct.path, network, encoder)
     max_tokens = min(settings.max_tokens, network.config.context // 2)
-    whole = [render_prompt(encoder, row["instruction"]) for row in asked]
+    whole = [prompt_ids(encoder, _messages(row)) for row in asked]
     prompts = [_fit(prompt, network.config.context - max_tokens) for prompt in whole]
     texts = _answer(network, encoder, prompts, max_tokens, start, draft)
     rows = [_row(row, text) for row, text in zip(asked, texts, strict=True)]
@@ -68,6 +68,10 @@ def _asked(instruct: Artifact, count: int) -> list[dict[str, Any]]:
     if not lines:
         raise BadInput(f"{instruct.name} has no held-out rows to answer; give it more rows")
     return [row for _, row in lines[:count]]
+
+
+def _messages(row: dict[str, Any]) -> list[dict[str, str]]:
+    return row.get("messages") or [{"role": "user", "content": row["instruction"]}]
 
 
 def _fit(prompt: list[int], room: int) -> list[int]:

@@ -50,11 +50,6 @@ def prompt_ids(encoder: "Encoder", messages: Sequence[Message]) -> list[int]:
     return [id_ for id_, _, _ in encoder.encode_marked(*rendered)]
 
 
-def render_prompt(encoder: "Encoder", instruction: str) -> list[int]:
-    """The tokens an answer to one instruction follows."""
-    return prompt_ids(encoder, [{"role": "user", "content": instruction}])
-
-
 def supervised(encoder: "Encoder", messages: Sequence[Message]) -> tuple[list[int], list[int]]:
     """Inputs and targets of a conversation, of equal length.
 

@@ -15,6 +15,14 @@ from tasks.data.row_files import read_row_file
 
 INSTRUCTION_NAMES = ("instruction", "prompt", "question")
 RESPONSE_NAMES = ("response", "output", "completion", "answer")
+MATERIAL_NAMES = ("input", "context")
+"""What Alpaca's and Dolly's rows ask about, apart from what they ask."""
+TURNS = {"messages": ("role", "content"), "conversations": ("from", "value")}
+"""Fields that hold a whole conversation, and what OpenAI's and ShareGPT's call its turns' parts."""
+ROLES = {"human": "user", "gpt": "assistant", "function": "tool", "observation": "tool"}
+KNOWN_ROLES = ("system", "user", "assistant", "tool")
+Turn = tuple[str, str]
+"""A role and what is said."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,9 @@ class Snippet:
 
 @dataclass(frozen=True)
 class Pair:
-    """An instruction and its answer; `number` is the row's place in its source, from 1."""
+    """An instruction and its answer, behind the turns `before` them in a conversation; `number` is
+    the row's place in its source, from 1.
+    """
 
     id: str
     instruction: str
@@ -41,16 +51,35 @@ class Pair:
     context: str
     group: str
     number: int
+    before: tuple[Turn, ...] = ()
+    asker: str = "user"
+
+    @property
+    def said(self) -> str:
+        """All that is said, as a key."""
+        return "\0".join((*(text for _, text in self.before), self.instruction, self.response))
+
+    @property
+    def asked(self) -> list[dict[str, str]]:
+        """The messages that the answer follows."""
+        turns = (*self.before, (self.asker, self.instruction))
+        return [{"role": role, "content": text} for role, text in turns]
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The whole conversation."""
+        return [*self.asked, {"role": "assistant", "content": self.response}]
 
     @property
     def order(self) -> str:
         """The key rows are sorted by."""
-        return digest(self.id, self.instruction, self.response)
+        return digest(self.id, self.said)
 
-    def record(self) -> dict[str, str]:
+    def record(self) -> dict[str, Any]:
         """The row as `heldout.jsonl` keeps it."""
         row = asdict(self)
-        return {key: row[key] for key in ("id", "instruction", "response", "context")}
+        kept = {key: row[key] for key in ("id", "instruction", "response", "context")}
+        return kept | ({"messages": self.asked} if self.before else {})
 
 
 Row = TypeVar("Row", Snippet, Pair)
@@ -72,23 +101,53 @@ def read_snippets(path: Path, text: str = "text", label: str = "label") -> list[
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """Instruction pairs of a file of JSON lines, empty answers included.
+    """Conversations of a file of JSON lines, empty answers included.
 
-    Fields: `instruction` (or `prompt`, `question`), `response` (or `output`, `completion`,
-    `answer`), and optionally `input`, appended to the instruction; `context`, kept for the judge;
-    `id`. Rows with the same instruction are one group. Raises BadInput naming the line when a field
-    is missing.
+    A row holds turns, as OpenAI's `messages` or ShareGPT's `conversations`; or one instruction, as
+    `instruction` (or `prompt`, `question`) and `response` (or `output`, `completion`, `answer`),
+    with what it asks about in `input` (Alpaca) or `context` (Dolly), which also goes to the judge.
+    `id` is optional. Rows that begin alike are one group. Raises BadInput naming the line when a
+    field is missing, or a conversation is none.
     """
     rows = []
     for number, row in read_row_file(path):
-        instruction = str(_field(row, INSTRUCTION_NAMES, path, number))
-        if row.get("input"):
-            instruction = f"{instruction}\n\n{row['input']}"
-        response = str(_field(row, RESPONSE_NAMES, path, number) or "")
-        context = str(row.get("context") or "")
-        label = str(row.get("id", number))
-        rows.append(Pair(label, instruction, response, context, digest(instruction), number))
+        field = next((name for name in TURNS if name in row), None)
+        read = _conversation(row, field, path, number) if field else _pair(row, path, number)
+        rows.append(read)
     return sorted(rows, key=lambda row: row.order)
+
+
+def _pair(row: Mapping[str, Any], path: Path, number: int) -> Pair:
+    instruction = str(_field(row, INSTRUCTION_NAMES, path, number))
+    material = next((str(row[name]) for name in MATERIAL_NAMES if row.get(name)), None)
+    asked = f"{instruction}\n\n{material}" if material else instruction
+    response = str(_field(row, RESPONSE_NAMES, path, number) or "")
+    label, context = str(row.get("id", number)), str(row.get("context") or "")
+    return Pair(label, asked, response, context, digest(asked), number)
+
+
+def _conversation(row: Mapping[str, Any], field: str, path: Path, number: int) -> Pair:
+    """The turns up to the assistant's last one."""
+    said, text = TURNS[field]
+    try:
+        turns = [(ROLES.get(one[said], one[said]), str(one[text] or "")) for one in row[field]]
+    except (TypeError, KeyError) as error:
+        raise BadInput(
+            f"{path}, line {number}: `{field}` must be a list of turns, each with `{said}` and "
+            f"`{text}`; {error!r}"
+        ) from error
+    if unknown := sorted({role for role, _ in turns} - set(KNOWN_ROLES)):
+        raise BadInput(
+            f"{path}, line {number}: role {unknown[0]!r} is none of {', '.join(KNOWN_ROLES)}"
+        )
+    while turns and turns[-1][0] != "assistant":
+        turns.pop()
+    if len(turns) < 2:
+        raise BadInput(f"{path}, line {number}: nothing in `{field}` is said and then answered")
+    *before, (asker, asked), (_, response) = turns
+    label, context = str(row.get("id", number)), str(row.get("context") or "")
+    group = digest(*(text for _, text in turns[:-1]))
+    return Pair(label, asked, response, context, group, number, tuple(before), asker)
 
 
 def read_shots(path: Path) -> list[tuple[str, str]]:

@@ -50,14 +50,14 @@ def labelled_rows(
 def instruction_pairs(settings: InstructSettings) -> tuple[list[Pair], list[Pair], Counter[str]]:
     """Training pairs, held-out pairs and why others are neither; no instruction is in both."""
     found = _pairs(settings.data)
-    rows = distinct(found, lambda row: f"{row.instruction}\0{row.response}")
+    rows = distinct(found, lambda row: row.said)
     rejects = Counter(repeated_pair=len(found) - len(rows))
     if settings.heldout is None:
         train, heldout = split(rows, settings.heldout_share)
     else:
         heldout = _pairs(settings.heldout)
-        known = {row.instruction for row in heldout}
-        train = [row for row in rows if row.instruction not in known]
+        known = {str(row.asked) for row in heldout}
+        train = [row for row in rows if str(row.asked) not in known]
         rejects["also_held_out"] = len(rows) - len(train)
     return train, heldout, +rejects
 

@@ -7,7 +7,7 @@ import pytest
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from tasks.inference.few_shot import few_shot_chat
-from tasks.tokens.chat import prompt_ids, render_prompt, supervised, write_tokenizer_config
+from tasks.tokens.chat import prompt_ids, supervised, write_tokenizer_config
 from tasks.tokens.encoder import Encoder
 
 
@@ -16,6 +16,10 @@ def render_example(
 ) -> tuple[list[int], list[int]]:
     turns = [("user", instruction), ("assistant", response)]
     return supervised(encoder, [{"role": role, "content": text} for role, text in turns])
+
+
+def render_prompt(encoder: Encoder, instruction: str) -> list[int]:
+    return prompt_ids(encoder, [{"role": "user", "content": instruction}])
 
 
 def test_a_prompt_is_user_mark_text_assistant_mark(encoder: Encoder) -> None:

@@ -20,7 +20,7 @@ from tasks.tuning.rows import Pair
 
 COLOURS = ["red", "green", "blue", "black", "white"]
 ROWS = [
-    {"instruction": f"Colour of {thing} {i}?", "response": COLOURS[i % 5], "context": f"c{i}"}
+    {"instruction": f"Colour of {thing} {i}?", "response": COLOURS[i % 5]}
     for thing in ("cat", "dog")
     for i in range(20)
 ]
@@ -58,6 +58,19 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def tuned(base: Artifact, tuning_store: Store, data: str) -> Artifact:
     return build(instruct, tuning_store, model=base, settings=settings(data), seed=0)
+
+
+def test_every_turn_of_a_conversation_is_taught(
+    base: Artifact, tuning_store: Store, encoder: Encoder, tmp_path: Path
+) -> None:
+    talk = [("user", "Red {}?"), ("assistant", "no"), ("user", "Blue?"), ("assistant", "yes {}")]
+    rows = [
+        {"messages": [{"role": r, "content": text.format(i)} for r, text in talk]} for i in range(9)
+    ]
+    path = write(tmp_path / "talks.jsonl", rows)
+    made = build(instruct, tuning_store, model=base, settings=settings(path, tokens=256), seed=0)
+    assert made.manifest.facts["supervised_example"]["answer"].startswith("no<|endoftext|>yes")
+    assert lines(made, "heldout.jsonl")[0]["messages"][1] == {"role": "assistant", "content": "no"}
 
 
 def test_tuning_lowers_the_loss_of_held_out_answers(tuned: Artifact) -> None:

@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -74,6 +75,55 @@ def test_pairs_take_other_names_and_append_the_input(tmp_path: Path) -> None:
         "context": "sums",
     }
     assert pair.number == 1
+
+
+def test_what_dolly_asks_about_is_part_of_the_question(tmp_path: Path) -> None:
+    row = {"instruction": "Who?", "context": "Ada wrote.", "response": "Ada", "category": "qa"}
+    (pair,) = read_pairs(write(tmp_path / "rows.jsonl", [row]))
+    assert (pair.instruction, pair.context) == ("Who?\n\nAda wrote.", "Ada wrote.")
+
+
+OPENAI = {
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "One?"},
+        {"role": "assistant", "content": "1"},
+        {"role": "tool", "content": "2"},
+        {"role": "assistant", "content": "2!"},
+        {"role": "user", "content": "not answered"},
+    ]
+}
+SHAREGPT = {
+    "conversations": [
+        {"from": "system", "value": "Be brief."},
+        {"from": "human", "value": "One?"},
+        {"from": "gpt", "value": "1"},
+        {"from": "function", "value": "2"},
+        {"from": "gpt", "value": "2!"},
+    ]
+}
+
+
+@pytest.mark.parametrize("row", [OPENAI, SHAREGPT], ids=["openai", "sharegpt"])
+def test_conversations_are_read_up_to_their_last_answer(tmp_path: Path, row: Any) -> None:
+    (pair,) = read_pairs(write(tmp_path / "rows.jsonl", [row]))
+    assert pair.messages == OPENAI["messages"][:5]
+    assert pair.record()["messages"] == OPENAI["messages"][:4]
+
+
+@pytest.mark.parametrize(
+    "turns, message",
+    [
+        ([{"role": "judge", "content": "x"}], "role 'judge' is none of system, user"),
+        ([{"role": "user"}], "each with `role` and `content`"),
+        ([{"role": "user", "content": "x"}], "nothing in `messages` is said and then answered"),
+        ("hello", "must be a list of turns"),
+    ],
+)
+def test_a_conversation_that_is_none_is_named(tmp_path: Path, turns: Any, message: str) -> None:
+    with pytest.raises(BadInput, match="line 1") as error:
+        read_pairs(write(tmp_path / "rows.jsonl", [{"messages": turns}]))
+    assert message in str(error.value)
 
 
 def test_a_pair_without_answer_field_is_named(tmp_path: Path) -> None:

@@ -112,10 +112,8 @@ def supervise(pairs: Iterable[Pair], encoder: Encoder, context: int) -> Supervis
     rejects: list[dict[str, Any]] = []
     cut = 0
     for pair in pairs:
-        turns = (("user", pair.instruction), ("assistant", pair.response))
-        messages = [{"role": role, "content": text} for role, text in turns]
-        inputs, targets = supervised(encoder, messages)
-        prompt = targets.count(NO_LOSS) + 1
+        inputs, targets = supervised(encoder, pair.messages)
+        prompt = _first(targets) + 1
         if not pair.response.strip():
             rejects.append({"row": pair.number, "id": pair.id, "reason": "no_answer"})
         elif prompt > context:
@@ -140,11 +138,16 @@ def check_supervised(data: str, rows: Supervised) -> None:
 def show_example(encoder: Encoder, example: Example) -> dict[str, str]:
     """What the model reads and what it is to answer, decoded with the special tokens shown."""
     inputs, targets = example
-    prompt = list(targets).count(NO_LOSS) + 1
+    prompt = _first(targets) + 1
     return {
         "prompt": encoder.decode(inputs[:prompt], specials=True),
         "answer": encoder.decode([t for t in targets if t != NO_LOSS], specials=True),
     }
+
+
+def _first(targets: Sequence[int]) -> int:
+    """The place of the first token that is taught."""
+    return next(place for place, target in enumerate(targets) if target != NO_LOSS)
 
 
 def account(draft: Draft, sides: Sequence[Supervised], rejected: Counter[str]) -> None:

@@ -13,7 +13,9 @@ class InstructSettings(TrainSettings):
 
     optimizer: OptimizerSettings = OptimizerSettings(learning_rate=2e-3, schedule="cosine")
     data: Annotated[str, SOURCE] = Field(
-        "python://stdlib", description="the embedded corpus, or a .jsonl file (also compressed)"
+        "python://stdlib",
+        description="the embedded corpus, or a .jsonl file (also compressed) of instructions with "
+        "responses (Alpaca, Dolly) or of conversations (OpenAI's messages, ShareGPT)",
     )
     heldout: Annotated[str | None, SOURCE] = Field(
         None, description="a .jsonl file to measure on; null holds out a share of `data`"

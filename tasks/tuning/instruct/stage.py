@@ -11,13 +11,14 @@ from cluster.store import Draft
 from tasks.tuning.instruct.settings import InstructSettings
 
 
-@stage(version=2, trains=True)
+@stage(version=3, trains=True)
 def instruct(model: Artifact, settings: InstructSettings, seed: int, draft: Draft) -> None:
     """Tune on prompt and answer, with loss on the answer and its end only.
 
     Writes the model folder with its chat template, `metrics.jsonl`, `heldout.jsonl` (`id`,
-    `instruction`, `response`, `context`) and `rejects.jsonl`. Metrics: `answer_loss_before`,
-    `answer_loss` (nats per held-out answer token), `rows`. Raises BadInput when no row is usable.
+    `instruction`, `response`, `context`, of longer conversations `messages`) and `rejects.jsonl`.
+    Metrics: `answer_loss_before`, `answer_loss` (nats per held-out answer token), `rows`. Raises
+    BadInput when no row is usable.
     """
     from tasks.tuning.instruct.engine import tune
 
