@@ -108,7 +108,7 @@ def pipeline(
         publish(record)
     except Exception as error:  # the run has ended, whether or not Prefect can be told
         log.warning("Prefect does not show the report of %s: %s", record.id, error)
-    return cancelled or _state(store.root, record)
+    return cancelled or _state(store.root, record, cap)
 
 
 def _record(root: Path, recipe: Recipe, goal: Goal) -> RunRecord:
@@ -125,14 +125,14 @@ def _scheduled_day() -> Day:
     return runtime.flow_run.scheduled_start_time.date()
 
 
-def _state(root: Path, record: RunRecord) -> State[Any]:
+def _state(root: Path, record: RunRecord, cap: Cap) -> State[Any]:
     """How the flow run ends. Raises StageFailed where Prefect is to try again: a flow that returns
     its failure is over for this process.
     """
     failed = [s for s in record.stages if s.state == "failed"]
     if failed:
         message = f"{failed[0].name}: {failed[0].error}"
-        if _is_tried_again():
+        if _is_tried_again() and failed[0].error != str(cap):  # which would be passed
             # Else the next attempt would take it for one that Prefect was not told of.
             record.model_copy(update={"status": "running"}).save(root)
             raise StageFailed(message)

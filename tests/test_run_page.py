@@ -50,6 +50,18 @@ def test_what_was_built_has_its_cost_and_a_failure_its_reason() -> None:
     assert "1 built, 1 failed" in page and "1.0 GiB" in page and "&lt;b&gt;no" in page
 
 
+def test_what_was_planned_stands_beside_what_it_took() -> None:
+    ends = {"seconds": 60.0, "seconds_low": 30.0, "seconds_high": 120.0, "cost": 1.5}
+    plan = {**ends, "cost_low": 1.0, "cost_high": 3.0, "judge_tokens": 0.0, "joules": None}
+    built = stage("read", "built", seconds=2.0, planned={"seconds": 7.0})
+    page = render(record(built, planned=plan, spent={"seconds": 90.0, "cost": 2.25}))
+    told = " ".join(text_of(page).split())
+    assert "time 1 min 0 s 30 s to 2 min 0 s 1 min 30 s" in told
+    assert "cost 1.50 USD 1.00 USD to 3.00 USD 2.25 USD" in told
+    assert "read built 2.0 s 7.0 s" in told and "tokens of a judge" not in told
+    assert "As it was planned" not in render(record(built, planned=plan, status="failed"))
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

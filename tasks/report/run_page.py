@@ -3,13 +3,14 @@ took, the recipe. The report has the results; this has what differs from run to 
 """
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from cluster.runs import RunRecord, StageRecord
 from tasks.report.page import fill
+from tasks.report.words import duration, number, size
 
 View = dict[str, Any]
 LINKS = {
@@ -19,6 +20,16 @@ LINKS = {
     "prefect": "the flow run in Prefect",
 }
 """What the links of a run are called, in this order."""
+FIGURES: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "seconds": ("time", duration),
+    "device_hours": ("time of devices", lambda hours: duration(3600 * hours)),
+    "cost": ("cost", lambda usd: f"{usd:.2f} USD"),
+    "bytes_written": ("written", size),
+    "judge_tokens": ("tokens of a judge", number),
+    "joules": ("energy", lambda joules: f"{number(joules)} J"),
+}
+"""What the figures of a plan are called, and how they are written."""
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times as fast, where there is one
 RESOURCES = ("cpu_seconds", "bytes_per_second", "peak_bytes")
 
 
@@ -50,13 +61,28 @@ def view(record: RunRecord) -> View:
         "cpu": sum(stage.resources.get("cpu_seconds", 0.0) for stage in built),
         "peak": max((stage.resources.get("peak_bytes", 0.0) for stage in built), default=None),
         "metrics": list(record.metrics.items()),
-        "yaml": yaml.safe_dump(record.recipe, sort_keys=False, allow_unicode=True),
+        "budget": budget(record),
+        "yaml": yaml.dump(record.recipe, Dumper=DUMPER, sort_keys=False, allow_unicode=True),
     }
 
 
 def links(urls: Mapping[str, str]) -> list[tuple[str, str]]:
     """Each link of a run with what it is called."""
     return [(words, urls[name]) for name, words in LINKS.items() if name in urls]
+
+
+def budget(record: RunRecord) -> list[tuple[str, str, str, str]]:
+    """Each figure of the plan that is not nothing: what it was to be, the ends of its band, and
+    what it was; a run that has not completed has none.
+    """
+    plan, rows = record.planned, []
+    for key, (words, shown) in FIGURES.items():
+        ends = [plan.get(f"{key}{end}") for end in ("", "_low", "_high")]
+        if record.spent and (plan.get(key) or record.spent.get(key)):
+            planned, low, high = (shown(end) if end is not None else "–" for end in ends)
+            took = record.spent.get(key)
+            rows.append((words, planned, f"{low} to {high}", "–" if took is None else shown(took)))
+    return rows
 
 
 def builders(stages: Sequence[StageRecord]) -> dict[str, list[str]]:
@@ -86,4 +112,5 @@ def _states(stages: Sequence[StageRecord]) -> str:
 def _row(stage: StageRecord) -> View:
     about = stage.model_dump(include={"name", "state", "seconds", "why", "found"})
     about |= {name: stage.resources.get(name) for name in RESOURCES}
+    about["planned"] = stage.planned.get("seconds")
     return about | {"artifact": stage.artifact and "/".join(stage.artifact.split("/")[-2:])}
