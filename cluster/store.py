@@ -24,7 +24,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cluster import handover
+from cluster import energy, handover
 from cluster.artifact import Artifact, is_fetched
 from cluster.catalogue import Catalogue, warn_once
 from cluster.errors import BadInput
@@ -100,6 +100,7 @@ class Draft:
     facts: dict[str, Any] = field(default_factory=dict)
     on_progress: Callable[[dict[str, Any]], None] | None = None
     work: Mapping[str, float] = field(default_factory=dict)
+    joules: float | None = None
     _last_progress: float = 0.0
     _phase: tuple[str, float, float, float] = ("", 0.0, 0.0, 0.0)
     _published: float = 0.0
@@ -129,6 +130,7 @@ class Draft:
         it counts its progress in bytes.
         """
         found = {"cpu_seconds": round(usage.cpu_seconds, 6), "peak_bytes": usage.peak_bytes}
+        found |= {} if self.joules is None else {"joules": round(self.joules, 3)}
         if self._bytes and seconds:
             found |= {"bytes": self._bytes, "bytes_per_second": round(self._bytes / seconds, 1)}
         return found
@@ -271,9 +273,10 @@ class Store:
             on_progress=on_progress,
             work=work or {},
         )
-        started = time.monotonic()
+        started, before = time.monotonic(), energy.reading()
         with measured() as usage:
             yield draft
+        draft.joules = before.joules_since(usage.cpu_seconds)
         self._commit(draft, final, time.monotonic() - started, usage, forced)
 
     def writer(self, spec: Spec) -> contextlib.AbstractContextManager[None]:
