@@ -241,10 +241,13 @@ def _log() -> str:
 
 
 def _children() -> list[psutil.Process]:
-    """The raylet and the GCS server of this process."""
+    """The raylet and the GCS server of this process; those of an attempt to start that failed stay
+    its children, dead.
+    """
     daemons = {(os.getpid(), name) for name in ("raylet", "gcs_server")}
     running = psutil.process_iter(["ppid", "name"])
-    return [child for child in running if (child.info["ppid"], child.info["name"]) in daemons]
+    found = [child for child in running if (child.info["ppid"], child.info["name"]) in daemons]
+    return [child for child in found if _runs(child)]
 
 
 def _runs(process: psutil.Process) -> bool:

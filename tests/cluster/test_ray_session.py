@@ -140,3 +140,21 @@ def children(pid: int) -> list[int]:
 
 def command(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]
+
+
+def test_a_daemon_of_an_attempt_that_failed_is_none_of_the_session(tmp_path: Path) -> None:
+    """It stays a zombie: the session that came up would pass for one that lost it, again and
+    again.
+    """
+    shutil.copy(shutil.which("sleep") or "", tmp_path / "raylet")
+    dead, alive = (subprocess.Popen([tmp_path / "raylet", "60"]) for _ in range(2))
+    try:
+        assert {dead.pid, alive.pid} <= {child.pid for child in ray_session._children()}
+        os.kill(dead.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)  # dead by now, and not reaped
+        found = {child.pid for child in ray_session._children()}
+        assert alive.pid in found and dead.pid not in found
+    finally:
+        for process in (dead, alive):
+            process.kill()
+            process.wait()
