@@ -10,14 +10,18 @@ import sqlite3
 import sys
 import threading
 from contextlib import closing
+from http import HTTPStatus
 from pathlib import Path
+
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount
 
 from cluster.databases import create_database
 from cluster.environment import own_store
 from cluster.guard import serve
 from cluster.home import subfolder
 
-ASSISTANT = "/mlflow/assistant"
+ASSISTANT = "/ajax-api/3.0/mlflow/assistant"
 
 
 def main(port: str = "", handle: str = "") -> None:
@@ -71,7 +75,7 @@ def _serve(uri: str, artifacts: str, url: str, handle: int) -> None:
     from mlflow.server.fastapi_app import app  # it reads all of these
 
     # Its assistant runs shell commands, and calls agents and models of other makers.
-    app.router.routes[:] = [r for r in app.router.routes if ASSISTANT not in getattr(r, "path", "")]
+    app.router.routes.insert(0, Mount(ASSISTANT, PlainTextResponse("", HTTPStatus.NOT_FOUND)))
     serve(app, url, handle, log_level="warning")
 
 

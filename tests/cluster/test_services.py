@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -65,6 +67,19 @@ def test_status_tells_url_pid_and_health(shared_home: Path) -> None:
     assert status["mlflow"]["url"] == up.mlflow_ui
     assert [entry["healthy"] for entry in status.values()] == [True, True, True]
     assert os.getpgid(status["prefect"]["pid"]) == status["prefect"]["pid"]
+
+
+def test_mlflow_serves_no_assistant(shared_home: Path) -> None:
+    """It would run shell commands for whoever opens the page."""
+    url = str(services.up(wait_for_mlflow=True).mlflow_ui)
+    for page in ("config", "providers", "message"):
+        asked = urllib.request.Request(
+            f"{url}/ajax-api/3.0/mlflow/assistant/{page}",
+            data=b"{}" if page == "message" else None,
+            headers={"Authorization": authorization(url)},
+        )
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(asked, timeout=60).close()
 
 
 def test_servers_listen_on_the_loopback(shared_home: Path) -> None:
