@@ -35,7 +35,9 @@ def become_node(address: str) -> None:
     with socket.create_connection((host, int(port))) as to_head:
         own = to_head.getsockname()[0]
     place = ("--node-ip-address", own, "--num-cpus=0", "--num-gpus=0", "--disable-usage-stats")
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--address", address, *place]
+    # Where the driver is killed, nobody else would end its node.
+    ending = (sys.executable, "-m", "cluster.with_parent", sys.executable, "-m")
+    command = [*ending, "ray.scripts.scripts", "start", "--address", address, *place]
     output = temporary_folder() / f"node-{os.getpid()}.log"
     with output.open("wb") as log_file:
         node = subprocess.Popen(

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from cluster.doctor import CHECKS, Check, Findings
@@ -240,6 +242,7 @@ def test_every_node_of_a_cluster_is_asked_and_secrets_reach_it_unrecorded(
 
 
 DRIVER = """
+import os, sys
 import ray
 from cluster import ray_node, ray_session
 own = ray_node._has_node
@@ -251,18 +254,32 @@ for _ in range(900):
     if len(alive) == 3:
         break
     import time; time.sleep(0.2)
-print(sorted(node.get("CPU", 0.0) for node in alive))
+print(sorted(node.get("CPU", 0.0) for node in alive), flush=True)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), 9)
 """
 
 
+def raylets(address: str) -> int:
+    port = address.rsplit(":", 1)[1]
+    found = [p.info["cmdline"] or () for p in psutil.process_iter(["cmdline"])]
+    return sum(any(w.startswith("--gcs-address=") and w.endswith(port) for w in c) for c in found)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("how", ["ended", "killed"])
 def test_a_driver_elsewhere_is_a_node_without_cpus_meanwhile(
-    two_nodes: str, tmp_path: Path
+    two_nodes: str, tmp_path: Path, how: str
 ) -> None:
     """As if this machine had no node of the cluster yet."""
     given = OPEN | {"RAY_ADDRESS": two_nodes, "HEADRACE_HOME": str(tmp_path / "home")}
-    command = [sys.executable, "-c", DRIVER]
+    command = [sys.executable, "-c", DRIVER, how]
+    before = raylets(two_nodes)
     done = subprocess.run(
         command, env=os.environ | given, cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.stdout == "[0.0, 1.0, 1.0]\n", done.stdout + done.stderr
+    deadline = time.monotonic() + 60
+    while raylets(two_nodes) != before:
+        assert time.monotonic() < deadline, "the driver's node stays"
+        time.sleep(0.5)
