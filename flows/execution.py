@@ -130,11 +130,12 @@ class Run:
         causes = self.causes(node)
         if causes and not node.found:
             return _ended_with(_named(skipped_stage, node), not_run(causes))
-        upstream = {} if causes else node.upstream
-        inputs = {key: _handles(value, self.handles) for key, value in upstream.items()}
         if node.found:
+            # What it needs is shown, and not handed over: of a thousand stages that takes seconds.
+            needs = [] if causes else [self.handles[need.name] for need in node.needs]
             said = findings(node.found.manifest)
-            return _ended_with(_named(cached_stage, node), node.found.name, said, inputs)
+            return _ended_with(_named(cached_stage, node), node.found.name, said, wait_for=needs)
+        inputs = {key: _handles(value, self.handles) for key, value in node.upstream.items()}
         with remote_options(max_retries=RAY_RETRIES, **_resources(node, self.placement)):
             return self._submitted(partial(self._submit, node, inputs))
 
@@ -264,9 +265,9 @@ def _shown(node: Node) -> Any:
     return _named(build_stage, node)
 
 
-def _ended_with(stage: Any, *arguments: Any) -> State[str]:
+def _ended_with(stage: Any, *arguments: Any, wait_for: Sequence[Handle] = ()) -> State[str]:
     """The state of a stage for which the driver does what there is to do."""
-    return cast(State[str], stage(*arguments, return_state=True))
+    return cast(State[str], stage(*arguments, return_state=True, wait_for=wait_for))
 
 
 def _call(

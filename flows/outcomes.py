@@ -36,7 +36,7 @@ def record_of(node: Node, state: State[str], causes: list[str], dag: Dag) -> Sta
     if not state.is_completed():
         error = _error(state)
         return StageRecord(**about, state="failed", **_described(error))
-    artifact = dag.store.open(state.result(), shown=True)
+    artifact = dag.store.open(node.found.name if node.found else state.result(), shown=True)
     manifest = artifact.manifest
     return StageRecord(
         **about,

@@ -79,7 +79,7 @@ def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> State:
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def cached_stage(artifact: str, said: str, inputs: dict[str, Any]) -> State:
+def cached_stage(artifact: str, said: str) -> State:
     """A stage whose artifact is already in the store, and what it found when it was built."""
     return Completed(name="Cached", message=said, data=artifact)
 

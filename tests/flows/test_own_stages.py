@@ -1,8 +1,10 @@
 """Stages of the user's own: placed, cached, explained, run on workers, shown like ours."""
 
 import json
+import pickle
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
+from cluster.own import Portable, find
 from cluster.stage import build
 from cluster.store import Store
 from flows.end_to_end import plan
@@ -196,3 +199,24 @@ def test_a_run_carries_it_out_on_workers_that_do_not_have_the_file(
     assert "clean" in Path(first["report"]).read_text()
     again = plan("data", Dag("own", Store()), load(str(mine / "own.yaml")))
     assert all(node.found for node in again)
+
+
+ELSEWHERE = """
+import pickle, sys
+import headrace
+rows = pickle.loads(open(sys.argv[1], "rb").read())
+print([rows({"text": text}) for text in ("a", "drop it", "a mill")])
+"""
+
+
+def test_a_function_of_the_file_goes_to_processes_that_do_not_have_it(mine: Path) -> None:
+    """As to the workers of all nodes; its settings are of a class of the file."""
+    function = find(f"{mine}/mine.py:clean", "clean")
+    inside = vars(sys.modules[function.target.__module__])
+    settings = inside["Clean"](least=3, mark="!")
+    packed = pickle.dumps(Portable(partial(inside["shortened"], settings)))
+    (mine / "packed").write_bytes(packed)
+    (mine / "mine.py").unlink()
+    command = [sys.executable, "-c", ELSEWHERE, str(mine / "packed")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['too_short', False, {'text': 'a mill!'}]"
