@@ -1,5 +1,7 @@
 """The page of a run, what its stages found in words, the figures that stand for it."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +96,13 @@ def test_gpus_are_told_of_without_what_the_driver_cannot_tell() -> None:
     assert row["gpu_0_utilization_percentage"] == 93 and row["gpu_0_power_usage_watts"] == 310.5
     assert row["gpu_0_memory_usage_percentage"] == 25
     assert "gpu_1_utilization_percentage" not in row and row["gpu_1_memory_usage_megabytes"] == 7
+
+
+def test_a_page_takes_no_plotting_library() -> None:
+    """Every run has one, also a run that finds everything cached in a second or two."""
+    code = (
+        "import sys, flows.publishing\n"
+        "assert not (heavy := {'matplotlib', 'torch', 'numba'} & set(sys.modules)), heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

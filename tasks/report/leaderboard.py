@@ -15,7 +15,7 @@ from typing import Any
 from cluster.artifact import Artifact
 from cluster.store import Store
 from tasks.report import words
-from tasks.report.page import fill
+from tasks.report.template import fill
 
 View = dict[str, Any]
 Names = dict[str, str]

@@ -17,15 +17,13 @@ from cluster.manifest import parents
 from tasks.report import plots, words
 from tasks.report.funnel import funnel, side_by_side
 from tasks.report.scaling import scaling
+from tasks.report.template import fill
 from tasks.report.variants import variants
 
 View = dict[str, Any]
 Stages = dict[str, list[Artifact]]
 TRAINED = ("pretrain", "classify", "label", "translate", "instruct", "prefer")
 SHORTEST_CURVE = 5
-# A press, or the space bar, shows it as large as the window: without a script, which the frame that
-# MLflow shows a page in does not run, and without a link into the page, which leads out of it.
-ENLARGED = '<label class="plot"><input type="checkbox" aria-label="enlarge">%s</label>'
 SOURCE_KEYS = ("path", "files", "bytes", "rows", "license")
 SEEN_KEYS = ("source", "samples", "tokens", "share", "epochs")
 ANSWER_KEYS = ("input", "prediction", "reference", "sampled")
@@ -34,24 +32,6 @@ ANSWER_KEYS = ("input", "prediction", "reference", "sampled")
 def render(artifacts: Sequence[Artifact], recipe: str) -> str:
     """The page as HTML."""
     return fill("report.html.j2", view(artifacts, recipe))
-
-
-def fill(template: str, values: View) -> str:
-    """A template of this folder with its values, as HTML."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=PackageLoader("tasks.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    for name in ("label", "number", "signed_percent", "duration", "size"):
-        environment.filters[name] = getattr(words, name)
-    environment.filters["drawing"] = lambda svg: Markup(ENLARGED) % Markup(svg)  # noqa: S704
-    return environment.get_template(template).render(values)
 
 
 def view(artifacts: Sequence[Artifact], recipe: str) -> View:

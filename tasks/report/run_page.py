@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from cluster.runs import RunRecord, StageRecord
-from tasks.report.page import fill
+from tasks.report.template import fill
 from tasks.report.words import duration, number, size
 
 View = dict[str, Any]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasks.report import words
-from tasks.report.page import fill
 from tasks.report.plots import loss_curves
+from tasks.report.template import fill
 
 View = dict[str, Any]
 MOST_PLOTS = 12
