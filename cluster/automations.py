@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from prefect.events.schemas.automations import AutomationCore
 
 HEARTBEAT = "prefect.flow-run.heartbeat"
+PENDING, RUNNING = "prefect.flow-run.Pending", "prefect.flow-run.Running"
 HEARTBEAT_SECONDS = 30  # as often as Prefect sends them at most
 SILENCE = timedelta(seconds=6 * HEARTBEAT_SECONDS)
-ENDS = ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended", "AwaitingRetry")
+STATES = ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended", "AwaitingRetry")
+STATES += ("Cancelling", "Scheduled", "AwaitingConcurrencySlot")
+"""Those in which a run has ended, or waits, or is being ended by its worker."""
 SUBJECT = "{{ flow_run.name }}: {{ flow_run.state.name }}"
 BODY = "{{ flow_run.state.message }} ({{ deployment.name }}, flow run {{ flow_run.id }})"
 
@@ -44,39 +47,47 @@ def block(notify: str, name: str) -> UUID:
         ) from error
 
 
-def look_after(deployment_id: str, name: str, told: UUID | None) -> None:
-    """Give a deployment its automations: `told` is the block that gets word of runs that failed.
+def look_after(deployment_id: str, name: str, told: UUID | None, start: timedelta) -> None:
+    """Give a deployment its automations: `told` is the block that gets word of runs that failed,
+    `start` how long a run may take from its worker to its first word.
 
     They go with the deployment. Those that it had before are gone: Prefect removes them when a
     deployment is replaced.
     """
-    wanted = [_ghosts(deployment_id, name)]
+    wanted = [
+        _unheard(deployment_id, f"{name}: runs that never began", {PENDING}, start),
+        # One may die before its first heartbeat.
+        _unheard(deployment_id, f"{name}: runs that are gone", {HEARTBEAT, RUNNING}, SILENCE),
+    ]
     wanted += [_failures(deployment_id, name, told)] if told else []
     with client() as server:
         for automation in wanted:
             server.create_automation(automation)
 
 
-def _ghosts(deployment_id: str, name: str) -> "AutomationCore":
-    """Runs that were heard of and are no more."""
+def _unheard(
+    deployment_id: str, name: str, after: set[str], silence: timedelta
+) -> "AutomationCore":
+    """Runs of which nothing is heard after some event."""
     from prefect.automations import ChangeFlowRunState
     from prefect.client.schemas.objects import StateType
 
     gone = ChangeFlowRunState(
         state=StateType.CRASHED,
         name="Crashed",
-        message=f"Nothing was heard of it for {SILENCE.seconds} seconds: its process is gone.",
+        message=f"Nothing was heard of it for {silence.total_seconds():.0f} seconds: its process "
+        "or its worker is gone.",
     )
-    ends = {f"prefect.flow-run.{state}" for state in ENDS}
+    states = {f"prefect.flow-run.{state}" for state in STATES}
     return _automation(
         deployment_id,
-        f"{name}: runs that are gone",
+        name,
         gone,
-        after={HEARTBEAT, "prefect.flow-run.Running"},  # one may die before its first heartbeat
-        expect={HEARTBEAT, *ends},
+        after=after,
+        expect={HEARTBEAT, *states} | ({RUNNING} - after),
         for_each={"prefect.resource.id"},
         posture="Proactive",
-        within=SILENCE,
+        within=silence,
     )
 
 

@@ -13,6 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -39,6 +40,8 @@ POOLS: Mapping[Pool, str] = {
     "docker": f"{WORK_POOL}-docker",
     "kubernetes": f"{WORK_POOL}-kubernetes",
 }
+START_SECONDS: Mapping[Pool, int] = {"process": 180, "docker": 1800, "kubernetes": 3600}
+"""How long a run may take to begin: images are pulled, nodes are started."""
 # What a container cannot do without: its own disk ends with it.
 ADDRESSES = ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", "HEADRACE_STORE")
 A_PATH = re.compile("~?/|file:|sqlite:")
@@ -108,11 +111,11 @@ def deploy(
         refresh_global_settings_context()  # a profile's server is known since `prepare`
     told = block(schedule.notify, name) if schedule.notify else None
     create_work_pool(pool)
-    deployment = _deployment(flow, name, schedule, parameters or {}, job)
+    deployment = _deployment(flow, name, schedule, parameters or {}, pool, job)
     deployment.entrypoint = entrypoint
     deployment_id = str(deployment.apply(work_pool_name=POOLS[pool]))
     _order_form(deployment_id, flow)
-    look_after(deployment_id, name, told)
+    look_after(deployment_id, name, told, timedelta(seconds=START_SECONDS[pool]))
     if ours:
         write_atomically(record(deployment_id), ours.model_dump_json(indent=1))
         if not (given_prefect() and worker_online(pool)):
@@ -149,6 +152,7 @@ def _deployment(
     name: str,
     schedule: Schedule,
     parameters: dict[str, Any],
+    pool: Pool,
     job: dict[str, Any],
 ) -> Any:
     """One run at a time: what is made twice at once is made once, and the other waits for it."""
@@ -161,7 +165,9 @@ def _deployment(
         flow,
         name,
         cron=schedule.cron,
-        concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=late),
+        concurrency_limit=ConcurrencyLimitConfig(
+            limit=1, collision_strategy=late, grace_period_seconds=START_SECONDS[pool]
+        ),
         tags=list(schedule.tags),
         work_queue_name=schedule.queue,
         parameters=parameters,

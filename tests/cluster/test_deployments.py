@@ -215,6 +215,18 @@ def test_a_run_that_fails_is_tried_again_and_told_of(
     assert len(heard) == 1 and "out of order" in heard[0] and run["name"] in heard[0]
 
 
+def test_a_deployed_run_that_is_cancelled_ends(toy: ModuleType, shared_home: Path) -> None:
+    lasting, mark = "toy_flow.lasting_flow", {"mark": "cancelled"}
+    deploy(toy.lasting_flow, entrypoint=lasting, name="c", schedule=NIGHTLY, parameters=mark)
+    cancelling = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
+    with prefect_api() as server:
+        flow_run = start(server, "toy-lasting/c")
+        pid = int(wait_for(shared_home / "cancelled"))
+        server.post(f"/flow_runs/{flow_run}/set_state", json=cancelling).raise_for_status()
+        assert ended_as(server, flow_run)["state_type"] == "CANCELLED"
+    assert not Path(f"/proc/{pid}").exists()
+
+
 def test_a_run_that_is_gone_with_its_worker_is_marked_by_the_server(
     toy: ModuleType, shared_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,8 @@ class SourceSettings(Settings):
     """
 
     path: Annotated[str, Aside()] = Field(
-        description="file, glob, directory, archive, URL, hf://org/name@revision, python://stdlib"
+        description="file, glob, directory, archive, URL, hf://org/name@revision, python://stdlib; "
+        "`{date}` in it is the day of the run"
     )
     format: Format | None = Field(
         None, description="how to read it whatever its suffix; `lines`: a text per line"
