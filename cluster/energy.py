@@ -12,7 +12,7 @@ import contextlib
 import ctypes
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -28,7 +28,7 @@ class Reading:
 
     processors: Counters
     gpus: Counters
-    busy: float = field(default_factory=lambda: _busy())
+    busy: float
 
     def joules_since(self, cpu_seconds: float) -> float | None:
         """What was taken since, by work of so many CPU seconds; None where nothing tells."""
@@ -42,7 +42,7 @@ class Reading:
 
 def reading() -> Reading:
     """The counters now."""
-    return Reading(dict(_processors()), dict(_gpus()))
+    return Reading(dict(_processors()), dict(_gpus()), _busy())
 
 
 def _grown(before: Counters, now: Counters) -> float:

@@ -273,6 +273,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """What would run and why; parameters, tokens, FLOPs, memory, time and cost. Trains nothing."""
+    from cluster import ray_session
     from flows.plan.budget import Budget, sized, sizes
     from flows.plan.estimate import estimate
     from flows.plan.price import read_hosts
@@ -283,6 +284,8 @@ def plan(
     with output(as_json) as out:
         asked = load(recipe, overrides or ()).on(day_of(day))
         wanted = varied(asked, over or (), seeds, one_at_a_time)
+        if hosts is None and os.environ.get("RAY_ADDRESS"):
+            ray_session.start(checked=False)
         at = read_hosts(hosts)
         if budget:
             wanted = _paid_by(budget, wanted, at)

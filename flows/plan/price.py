@@ -8,6 +8,7 @@ long as the run lasts.
 """
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +20,7 @@ from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.machine import cpus, gpus
 from cluster.manifest import Manifest
+from cluster.nodes import Nodes
 from cluster.placement import Placement
 from flows.plan.dag import Dag, Node
 from flows.plan.experience import NOTHING, REMEMBERED, Z90, Experience, Guess
@@ -200,21 +202,10 @@ def read_hosts(text: str | None) -> list[Host]:
 
 def machines() -> list[Host]:
     """The hosts of the Ray cluster that this process has joined; else this machine."""
-    import sys
-
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
-        return [
-            Host(int(node["Resources"].get("CPU", 0)), int(node["Resources"].get("GPU", 0)))
-            for node in sys.modules["ray"].nodes()
-            if node["Alive"] and node["Resources"].get("CPU")
-        ]
+        nodes = Nodes.of_session()
+        return [Host(nodes.cpus[name], nodes.gpus[name]) for name in nodes.ids if nodes.cpus[name]]
     return [Host(cpus(), gpus())]
-
-
-def around(dag: Dag) -> Work:
-    """The figures of what a run does beside its stages."""
-    built = sum(not node.found for node in dag)
-    return _around(built, len(dag.nodes) - built)
 
 
 def _around(built: int, cached: int) -> Work:
