@@ -8,8 +8,10 @@ import json
 import logging
 import math
 import re
+import sqlite3
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 
+from cluster.databases import create_database
+from cluster.environment import own_store
 from cluster.files import write_atomically
 from cluster.mlflow_models import log_model, log_scores
 from cluster.tracking import begun, ended, events, sent
@@ -49,6 +53,8 @@ class Sender:
         """The tracking store at an address."""
         uri = uri or self.uri
         if uri not in self._stores:
+            if uri == own_store():
+                create_database(Path(uri.removeprefix("sqlite:///")), "mlflow", make_database)
             self._stores[uri] = TrackingStore(uri, self.artifacts, self.folder)
         return self._stores[uri]
 
@@ -117,6 +123,15 @@ class Sender:
         run = self.store(to).client.create_run(experiment, event["time"], tags, about["name"])
         found = {"run_id": run.info.run_id, "experiment_id": experiment}
         return found | ({"to": to} if to else {})
+
+
+def make_database(path: Path) -> None:
+    """MLflow's tables, empty: the first experiment, which MLflow makes with them, names this
+    folder; it makes another where there is none.
+    """
+    MlflowClient(f"sqlite:///{path}").search_experiments(max_results=1)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM experiments")
 
 
 class TrackingStore:

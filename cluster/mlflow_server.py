@@ -6,17 +6,13 @@ the file number of a socket that listens on it.
 
 import logging
 import os
-import sqlite3
 import sys
 import threading
-from contextlib import closing
 from http import HTTPStatus
-from pathlib import Path
 
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount
 
-from cluster.databases import create_database
 from cluster.environment import own_store
 from cluster.guard import serve
 from cluster.home import subfolder
@@ -32,8 +28,6 @@ def main(port: str = "", handle: str = "") -> None:
 
     uri, artifacts = os.environ["MLFLOW_TRACKING_URI"], subfolder("mlflow/artifacts")
     os.chdir(artifacts)  # below which MLflow puts what names no place
-    if uri == own_store():
-        create_database(Path(uri.removeprefix("sqlite:///")), "mlflow", make_database)
     # What names no store is the home's, whatever store this process was started for.
     sender = Sender(subfolder("tracking"), own_store(), artifacts)
     sender.store(uri).client.search_experiments(max_results=1)  # creates or checks the tables
@@ -46,17 +40,6 @@ def main(port: str = "", handle: str = "") -> None:
             confine(sending)
         _serve(uri, str(artifacts), f"http://127.0.0.1:{port}", int(handle))
     sending.join()
-
-
-def make_database(path: Path) -> None:
-    """MLflow's tables, empty: the first experiment, which MLflow makes with them, names this
-    folder; it makes another where there is none.
-    """
-    from mlflow import MlflowClient
-
-    MlflowClient(f"sqlite:///{path}").search_experiments(max_results=1)
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("DELETE FROM experiments")
 
 
 def _serve(uri: str, artifacts: str, url: str, handle: int) -> None:

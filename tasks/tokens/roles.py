@@ -97,5 +97,8 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise BadInput(f"{path} cannot be read as JSON: {error}") from error
+        raise BadInput(
+            f"{path} cannot be read as JSON: {error}; copy the folder here once more, or build it "
+            "again: `headrace verify` tells what is damaged"
+        ) from error
     return found if isinstance(found, dict) else {}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import mlflow_server, prefect_process
+from cluster import mlflow_sender, prefect_process
 from cluster.databases import create_database
 
 MAKE = """
@@ -74,7 +74,7 @@ def test_both_services_take_what_is_made(tmp_path: Path) -> None:
     """MLflow makes its first experiment anew, where its files belong to the home that opens it."""
     from mlflow import MlflowClient
 
-    create_database(tmp_path / "mlflow.db", "mlflow", mlflow_server.make_database)
+    create_database(tmp_path / "mlflow.db", "mlflow", mlflow_sender.make_database)
     experiments = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").search_experiments()
     assert [experiment.name for experiment in experiments] == ["Default"]
     assert experiments[0].artifact_location == f"{Path.cwd()}/mlruns/0"

@@ -271,7 +271,7 @@ def test_a_killed_run_is_marked_everywhere(toy: ModuleType, shared_home: Path) -
     with client() as server:
         state = server.read_flow_run(UUID(flow_run_id)).state
     assert state and (state.type.value, state.message) == ("CRASHED", "Its process is gone.")
-    assert ended(tracked._journal.path) == "KILLED"
+    assert ended(tracked.tracker.path) == "KILLED"
     assert reap(shared_home) == []
 
 

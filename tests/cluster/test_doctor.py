@@ -104,7 +104,11 @@ def test_credentials_that_are_refused_are_told(
 def test_a_cluster_that_is_away_is_a_failed_check(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import ray
+
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    # Whether or not this process has joined one already.
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
     status, found = asked(capfd)
     assert status == 1 and list(found) == ["ray"]
     assert "no Ray cluster answers" in found["ray"]["why"]
