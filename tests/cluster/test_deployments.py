@@ -205,21 +205,31 @@ def ended_as(server: httpx.Client, flow_run: str, seconds: float = 240.0) -> dic
     return run
 
 
-def test_a_run_that_fails_is_tried_again_and_told_of(
-    toy: ModuleType, told: tuple[str, list[str]]
-) -> None:
-    url, heard = told
-    again = Schedule(cron="0 3 * * *", retries=1, retry_seconds=0, notify=url, tags=("nightly",))
+AGAIN = {"cron": "0 3 * * *", "retries": 1, "retry_seconds": 0, "tags": ("nightly",)}
+
+
+def test_a_run_that_fails_is_tried_again(toy: ModuleType, told: tuple[str, list[str]]) -> None:
+    again = Schedule(**AGAIN, notify=told[0])
     deploy(toy.failing_flow, entrypoint="toy_flow.failing_flow", name="f", schedule=again)
     with prefect_api() as server:
         assert "secret-of-the-hook" not in server.post("/block_documents/filter", json={}).text
-        # Prefect on SQLite loses an event now and then, where its database is busy.
-        for _ in range(4):
-            run = ended_as(server, start(server, "toy-failing/f"))
-            ends = run["state_type"], run["run_count"], run["tags"]
-            assert ends == ("FAILED", 2, ["nightly"])
-            if is_told(heard, seconds=20.0):
-                break
+        run = ended_as(server, start(server, "toy-failing/f"))
+    assert (run["state_type"], run["run_count"], run["tags"]) == ("FAILED", 2, ["nightly"])
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_is_told_of(toy: ModuleType, told: tuple[str, list[str]]) -> None:
+    """Prefect on SQLite loses events where its database is busy, so that word may not come."""
+    url, heard = told
+    deploy(
+        toy.failing_flow,
+        entrypoint="toy_flow.failing_flow",
+        name="told",
+        schedule=Schedule(**AGAIN, notify=url),
+    )
+    with prefect_api() as server:
+        run = ended_as(server, start(server, "toy-failing/told"))
+    assert is_told(heard, seconds=60.0)
     assert len(heard) == 1 and "out of order" in heard[0] and run["name"] in heard[0]
 
 
