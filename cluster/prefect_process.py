@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from cluster.databases import create_database
 from cluster.guard import serve
@@ -24,6 +25,7 @@ def main(port: str, handle: str) -> None:
 
     watch(UNATTENDED_SECONDS)
     own = get_current_settings().home / "prefect.db"
+    lock_when_begun()
     settings = get_current_settings().server
     url = settings.database.connection_url
     if url and url.get_secret_value() == f"{SQLITE}{own}":
@@ -35,6 +37,21 @@ def main(port: str, handle: str) -> None:
         timeout_keep_alive=settings.api.keepalive_timeout,
         log_level=settings.logging_level.lower(),
     )
+
+
+def lock_when_begun() -> None:
+    """Have transactions on SQLite take the lock for writing when they begin. Prefect begins them to
+    read; one that then writes fails at once, without waiting, where another has written meanwhile.
+    Events were lost by that, and with them word of failed runs.
+    """
+    from prefect.server.database.configurations import AioSqliteConfiguration
+
+    begin = AioSqliteConfiguration.begin_transaction
+
+    def begin_transaction(self: Any, session: Any, with_for_update: bool = False) -> Any:
+        return begin(self, session, with_for_update=True)
+
+    AioSqliteConfiguration.begin_transaction = begin_transaction
 
 
 def make_database(path: Path) -> None:

@@ -179,6 +179,7 @@ def test_a_recipe_of_a_day_looks_for_that_days_files(
     fresh_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_STORE", "")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     dated = f"sources=[{{path: '{tmp_path}/{{date-1:%Y/%m}}/{{date}}.txt'}}]"
     with pytest.raises(BadInput, match=r"2026/02/2026-03-01\.txt"):
         app(["plan", "smoke", "--set", dated, "--date", "2026-03-01"], standalone_mode=False)
