@@ -99,9 +99,20 @@ def find(entry: str, name: str) -> OwnStage:
     """The stage that `file.py:function` names. Raises BadInput for a file that cannot be read or
     run, and a function that it does not have, or that is no stage.
     """
+    path, function, source = read_function(entry, "my_stages.py:my_function")
+    found = OwnStage(name, path, function, source)
+    if not hasattr(found.target, "__stage__"):
+        raise BadInput(f"{entry} is no stage: write `@stage(version=1)` above it")
+    return found
+
+
+def read_function(entry: str, form: str) -> tuple[str, str, str]:
+    """The path, the function's name and the source of `file.py:function`; `form` shows how to write
+    one. Nothing of the file is run. Raises BadInput as `find` does.
+    """
     path, _, function = entry.rpartition(":")
     if not path.endswith(".py") or not function.isidentifier():
-        raise BadInput(f"'{entry}' is not of the form my_stages.py:my_function")
+        raise BadInput(f"'{entry}' is not of the form {form}")
     try:
         source = Path(path).expanduser().read_text(encoding="utf-8")
         module = ast.parse(source, path)
@@ -111,10 +122,7 @@ def find(entry: str, name: str) -> OwnStage:
     if function not in functions:
         hint = nearest(function, functions) if functions else "it has no function"
         raise BadInput(f"{path} has no function '{function}': {hint}")
-    found = OwnStage(name, path, function, source)
-    if not hasattr(found.target, "__stage__"):
-        raise BadInput(f"{entry} is no stage: write `@stage(version=1)` above it")
-    return found
+    return path, function, source
 
 
 def loaded(path: str, source: str) -> ModuleType:

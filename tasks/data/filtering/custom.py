@@ -8,17 +8,15 @@ It runs in a process of its own, so that a document on which it hangs, or crashe
 document and nothing else.
 """
 
-import ast
 import hashlib
 import subprocess
 import sys
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.errors import BadInput
-from cluster.settings import nearest
+from cluster.own import read_function
 from tasks.data.filtering import sandbox
 
 if TYPE_CHECKING:
@@ -46,19 +44,10 @@ def find(entry: str) -> CustomFilter:
 
     Raises BadInput for a file that cannot be read or parsed, and a function it does not have.
     """
-    path, _, name = entry.rpartition(":")
-    if not path.endswith(".py") or not name.isidentifier():
-        raise BadInput(f"filters.custom: '{entry}' is not of the form my_filters.py:my_function")
     try:
-        source = Path(path).expanduser().read_text(encoding="utf-8")
-        module = ast.parse(source, path)
-    except (OSError, ValueError, SyntaxError) as error:
-        raise BadInput(f"filters.custom: {path} cannot be read: {error}") from error
-    functions = [node.name for node in module.body if isinstance(node, ast.FunctionDef)]
-    if name not in functions:
-        hint = nearest(name, functions) if functions else "it has no function"
-        raise BadInput(f"filters.custom: {path} has no function '{name}': {hint}")
-    return CustomFilter(path, name, source)
+        return CustomFilter(*read_function(entry, "my_filters.py:my_function"))
+    except BadInput as error:
+        raise BadInput(f"filters.custom: {error}") from error
 
 
 def identity(entry: str) -> str:
