@@ -28,13 +28,14 @@ class Attention(nn.Module, SplitsContext):
         super().__init__()
         self.config = config
         heads = config.heads + 2 * config.kv_heads
-        self.qkv = nn.Linear(config.width, heads * config.head_dim, bias=config.bias != "none")
+        self.qkv = nn.Linear(config.width, heads * config.head_dim, bias=config.qkv_bias)
         self.out = nn.Linear(
-            config.heads * config.head_dim, config.width, bias=config.bias == "all"
+            config.heads * config.head_dim, config.width, bias=config.attention_bias
         )
-        if config.qk_norm:
-            self.q_norm = RMSNorm(config.head_dim, config.norm_epsilon)
-            self.k_norm = RMSNorm(config.head_dim, config.norm_epsilon)
+        if config.qk_norm != "none":
+            queries, keys = (n if config.qk_norm == "all" else 1 for n in _counts(config))
+            self.q_norm = RMSNorm(queries * config.head_dim, config.norm_epsilon)
+            self.k_norm = RMSNorm(keys * config.head_dim, config.norm_epsilon)
 
     def forward(
         self,
@@ -50,9 +51,9 @@ class Attention(nn.Module, SplitsContext):
         config = self.config
         heads_BTHE = self.qkv(x_BTD).unflatten(-1, (-1, config.head_dim))
         qk_BTHE, v_BTKE = heads_BTHE.split([config.heads + config.kv_heads, config.kv_heads], 2)
-        if config.qk_norm:
-            q_BTHE, k_BTKE = qk_BTHE.split([config.heads, config.kv_heads], 2)
-            qk_BTHE = torch.cat((self.q_norm(q_BTHE), self.k_norm(k_BTKE)), 2)
+        if config.qk_norm != "none":
+            parts = zip((self.q_norm, self.k_norm), qk_BTHE.split(_counts(config), 2), strict=True)
+            qk_BTHE = torch.cat([self._normed(norm, part) for norm, part in parts], 2)
         if rotation is not None:
             qk_BTHE = rotate(qk_BTHE, rotation)
         if self.context_group is not None:
@@ -63,6 +64,12 @@ class Attention(nn.Module, SplitsContext):
             k_BKSE, v_BKSE = past.append(k_BKSE, v_BKSE)
         mixed_BHTE = attend(config, q_BHTE, k_BKSE, v_BKSE, sight, self.training)
         return self.out(mixed_BHTE.transpose(1, 2).flatten(2))
+
+    def _normed(self, norm: RMSNorm, x_BTHE: Tensor) -> Tensor:
+        """Each head normed, or all of a token's together."""
+        if self.config.qk_norm == "head":
+            return norm(x_BTHE)
+        return norm(x_BTHE.flatten(2)).view_as(x_BTHE)
 
     def _shared(
         self, qk_BTHE: Tensor, v_BTKE: Tensor, sight: Sight, context_group: ContextGroup
@@ -80,11 +87,11 @@ class CrossAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        biased = config.bias != "none"
+        biased = config.qkv_bias
         keys, queries = (n * config.head_dim for n in (config.kv_heads, config.heads))
         self.query = nn.Linear(config.width, queries, bias=biased)
         self.kv = nn.Linear(config.width, 2 * keys, bias=biased)
-        self.out = nn.Linear(queries, config.width, bias=config.bias == "all")
+        self.out = nn.Linear(queries, config.width, bias=config.attention_bias)
 
     def forward(
         self, x_BTD: Tensor, memory_BSD: Tensor, sight: Sight, past: LayerCache | None = None
@@ -105,6 +112,11 @@ class CrossAttention(nn.Module):
 
     def _heads(self, x_BTD: Tensor) -> Tensor:
         return x_BTD.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
+
+
+def _counts(config: ModelConfig) -> list[int]:
+    """Heads of queries, and of keys."""
+    return [config.heads, config.kv_heads]
 
 
 def attend(

@@ -3,7 +3,6 @@
 Letters: B rows, T positions, S encoder positions, D width.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch.nn.functional as F
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from model.attention import Attention, CrossAttention
 from model.cache import LayerCache
-from model.config import ModelConfig
+from model.config import ModelConfig, Rope
 from model.experts import ExpertLayer
 from model.feedforward import FeedForward
 from model.latent_attention import LatentAttention
@@ -24,12 +23,12 @@ from model.positions import Rotation
 class Context:
     """What the layers of a stack look at beside their input.
 
-    The sight of self-attention by window, rotary angles, and an encoder's states with the sight
-    of them.
+    The sight of self-attention by window, rotary angles by their kind, and an encoder's states
+    with the sight of them.
     """
 
     sights: dict[int | None, Sight]
-    rotation: Rotation | None = None
+    rotations: dict[Rope | None, Rotation | None]
     memory_BSD: Tensor | None = None
     memory_sight: Sight = field(default_factory=Sight)
 
@@ -44,10 +43,11 @@ class Block(nn.Module):
     def __init__(self, config: ModelConfig, layer: int, cross: bool = False) -> None:
         super().__init__()
         self.config = config
-        self.window = config.layer_window(layer)
+        self.window, self.rope = config.layer_window(layer), config.layer_rope(layer)
         attention = LatentAttention if config.latent else Attention
         experts = config.layer_experts(layer)
-        self.attention = Residual(config, attention(config))
+        skipped = layer == 0 and config.skip_first_norm
+        self.attention = Residual(config, attention(config), normed=not skipped)
         if cross:
             self.cross = Residual(config, CrossAttention(config))
         self.feedforward = Residual(
@@ -58,7 +58,7 @@ class Block(nn.Module):
 
     def forward(self, x_BTD: Tensor, context: Context, past: LayerCache | None = None) -> Tensor:
         """The next layer's input, `[B, T, D]`."""
-        attending = (context.sights[self.window], context.rotation, past)
+        attending = (context.sights[self.window], context.rotations[self.rope], past)
         if self.config.residual != "serial":
             return self._parallel(x_BTD, *attending)
         x_BTD = self.attention(x_BTD, *attending)
@@ -78,7 +78,8 @@ class Residual(nn.Module):
     """A sublayer F on a residual branch, with its norm before, after, or on both sides.
 
     pre: x + F(norm(x)) (GPT-2 and on); post: norm(x + F(x)) (Vaswani et al. 2017);
-    sandwich: x + norm(F(norm(x))) (Gemma 2). Why pre is easier to train: Xiong et al. 2020.
+    sandwich: x + norm(F(norm(x))) (Gemma 2); after: x + norm(F(x)) (OLMo 2). Why pre is easier to
+    train: Xiong et al. 2020.
     """
 
     def __init__(self, config: ModelConfig, inner: nn.Module, normed: bool = True) -> None:
@@ -86,8 +87,9 @@ class Residual(nn.Module):
         self.placement = config.norm_placement
         self.dropout = config.dropout
         self.inner = inner
-        self.norm = make_norm(config) if normed else nn.Identity()
-        if self.placement == "sandwich":
+        before = normed and self.placement != "after"
+        self.norm = make_norm(config) if before else nn.Identity()
+        if self.placement in ("sandwich", "after"):
             self.norm_out = make_norm(config)
 
     def forward(self, x_BTD: Tensor, *context: object) -> Tensor:
@@ -95,7 +97,7 @@ class Residual(nn.Module):
         if self.placement == "post":
             return self.norm(x_BTD + self.drop(self.inner(x_BTD, *context)))
         y_BTD = self.inner(self.norm(x_BTD), *context)
-        if self.placement == "sandwich":
+        if self.placement in ("sandwich", "after"):
             y_BTD = self.norm_out(y_BTD)
         return x_BTD + self.drop(y_BTD)
 
@@ -106,5 +108,6 @@ class Residual(nn.Module):
 
 def make_norm(config: ModelConfig) -> nn.Module:
     """RMSNorm or LayerNorm (Ba et al. 2016) over the width."""
-    kind: Callable[..., nn.Module] = RMSNorm if config.norm == "rms" else nn.LayerNorm
-    return kind(config.width, config.norm_epsilon)
+    if config.norm == "rms":
+        return RMSNorm(config.width, config.norm_epsilon)
+    return nn.LayerNorm(config.width, config.norm_epsilon, bias=config.norm_bias)

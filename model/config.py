@@ -11,82 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from model.config_records import ExpertConfig, LatentConfig, Rope, RopeScaling, require
+
 Family = Literal["decoder", "encoder", "encoder_decoder"]
 Norm = Literal["rms", "layer"]
-NormPlacement = Literal["pre", "post", "sandwich"]
+NormPlacement = Literal["pre", "post", "sandwich", "after"]
 Residual = Literal["serial", "parallel", "parallel_norms"]
 Positions = Literal["rope", "learned", "sinusoidal", "alibi", "relative"]
-Activation = Literal["swiglu", "geglu", "gelu", "gelu_tanh", "relu", "relu2"]
-Bias = Literal["none", "qkv", "all"]
+Activation = Literal["swiglu", "geglu", "geglu_exact", "gelu", "gelu_tanh", "relu", "relu2"]
+Bias = Literal["none", "qkv", "attention", "feedforward", "all"]
+QKNorm = Literal["none", "head", "all"]
 
 ParameterKind = Literal["matrices", "head", "embeddings", "positions", "vectors"]
 MATRIX_KINDS: tuple[ParameterKind, ...] = ("matrices", "head", "embeddings", "positions")
 """Parameters of two dimensions; `vectors` are gains and biases (`model.optim`)."""
-GATED: frozenset[Activation] = frozenset({"swiglu", "geglu"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class RopeScaling:
-    """How rotary positions are stretched past the context a network was first trained on.
-
-    Each frequency turns `original_context` x frequency / 2 pi times in the first context. Those
-    that turn at most `low_frequency_factor` times are slowed by `factor`, those that turn at least
-    `high_frequency_factor` times are kept, and in between the two are blended: evenly in turns
-    (`llama3`, LLaMA 3.1) or evenly in the index of the frequency (`yarn`, Peng et al. 2023, section
-    3.2, where the bounds are 1 and 32). `linear` slows them all (Chen et al. 2023) and has no
-    bounds. Cosines and sines are multiplied by `attention_factor`; YaRN's is 0.1 ln(factor) + 1.
-    """
-
-    kind: Literal["llama3", "yarn", "linear"] = "llama3"
-    factor: float
-    low_frequency_factor: float = 1.0
-    high_frequency_factor: float = 4.0
-    original_context: int = 8192
-    attention_factor: float = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class LatentConfig:
-    """Multi-head latent attention (DeepSeek-V2, section 2.1): keys and values of low rank.
-
-    A token leaves `kv_rank + rope_dim` numbers in the cache, whatever the number of heads. Of a
-    query's and key's `head_dim` numbers the last `rope_dim` are rotated and the rest are not.
-    """
-
-    kv_rank: int
-    query_rank: int | None = None
-    """Rank of the queries; None projects them directly."""
-    rope_dim: int
-    value_dim: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExpertConfig:
-    """Mixture of experts in place of the feed-forward layer (Shazeer et al. 2017).
-
-    A token goes through its `active` best of `routed` experts and through all `shared` ones, each
-    `width` wide (DeepSeekMoE, Dai et al. 2024, section 3).
-    """
-
-    routed: int
-    active: int
-    width: int
-    shared: int = 0
-    dense_layers: int = 0
-    """The first layers, which keep a plain feed-forward layer of `ffn_width`."""
-    scoring: Literal["softmax", "sigmoid"] = "softmax"
-    normalise: bool = True
-    """Whether the weights of a token's chosen experts are divided by their sum."""
-    scale: float = 1.0
-    """Factor on the sum of the routed experts."""
-    groups: int = 1
-    active_groups: int = 1
-    """Experts are chosen within the best `active_groups` of `groups` (DeepSeek-V3, section 2.1)."""
-    balance_loss: float = 0.01
-    """Coefficient of the balance loss (Fedus et al. 2022, Switch, equation 4); 0 is none."""
-    balance_bias: float = 0.0
-    """Step of the bias that evens out the experts' loads without a loss (Wang et al. 2024); 0 has
-    no such bias."""
+GATED: frozenset[Activation] = frozenset({"swiglu", "geglu", "geglu_exact"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,19 +55,28 @@ class ModelConfig:
 
     norm: Norm = "rms"
     norm_placement: NormPlacement = "pre"
-    """x + F(norm(x)), norm(x + F(x)), or x + norm(F(norm(x)))."""
+    """x + F(norm(x)), norm(x + F(x)), x + norm(F(norm(x))), or x + norm(F(x))."""
+    norm_bias: bool = True
+    """Whether a LayerNorm adds a vector; RMSNorm has none."""
     norm_epsilon: float = 1e-5
     residual: Residual = "serial"
     """Feed-forward after attention, or both beside each other on one norm (GPT-J, Falcon 7B) or on
     a norm each (GPT-NeoX, Falcon 40B)."""
     embedding_norm: bool = False
     """A norm of the embeddings, before the first layer (BERT, BART, BLOOM)."""
+    skip_first_norm: bool = False
+    """The first layer's attention takes the normed embeddings as they are (ModernBERT)."""
 
     positions: Positions = "rope"
     position_offset: int = 0
     """Rows at the start of the table of learned positions that no token uses (RoBERTa, BART: 2)."""
     rope_theta: float = 10_000.0
     rope_scaling: RopeScaling | None = None
+    rope_layers: tuple[bool, ...] = (True,)
+    """Which layers have rotary positions, over and over: of (True, True, True, False) each fourth
+    has none (SmolLM3)."""
+    rotary_dim: int | None = None
+    """Numbers of each head that turn, its first ones (GPT-NeoX); None turns all."""
     relative_buckets: int = 32
     relative_distance: int = 128
     """Relative positions (T5): learned buckets, and the distance from which all share the last."""
@@ -136,16 +84,22 @@ class ModelConfig:
     activation: Activation = "swiglu"
     experts: ExpertConfig | None = None
     bias: Bias = "none"
-    """Bias vectors in no linear layer, in the query-key-value projection only, or in all."""
-    qk_norm: bool = False
-    """RMSNorm over each query and key head before the rotation (Henry et al. 2020)."""
+    """Bias vectors in no linear layer, in the query-key-value projection, in all of attention, in
+    the feed-forward layer only, or in all."""
+    qk_norm: QKNorm = "none"
+    """RMSNorm over each query and key head before the rotation (Henry et al. 2020), or over all
+    heads together (OLMo 2)."""
     latent: LatentConfig | None = None
     """Multi-head latent attention in place of multi-head attention."""
     window: int | None = None
     """A token sees itself and the `window - 1` tokens before it (in an encoder, also after it);
     None sees all."""
-    window_layers: Literal["all", "even"] = "all"
-    """Which layers keep to the window; `even` are the 1st, 3rd, ... as in Gemma 2."""
+    window_layers: tuple[bool, ...] = (True,)
+    """Which layers keep to the window, over and over: (True, False) are the 1st, 3rd, ... as in
+    Gemma 2."""
+    window_rope_theta: float | None = None
+    """Base of the rotary positions of those layers, which are not scaled then (Gemma 3); None
+    leaves them like the others."""
     attention_scale: float | None = None
     """Factor on query-key products; None is 1 / sqrt(head_dim)."""
     attention_softcap: float | None = None
@@ -173,15 +127,13 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in SIZES:
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name, choices in CHOICES.items():
-            _require(getattr(self, name) in choices, name, getattr(self, name), " | ".join(choices))
+            require(getattr(self, name) in choices, name, getattr(self, name), " | ".join(choices))
         for holds, name, allowed in self._rules():
-            _require(holds, name, getattr(self, name), allowed)
+            require(holds, name, getattr(self, name), allowed)
         if self.latent is not None:
             _check_latent(self, self.latent)
-        if self.experts is not None:
-            _check_experts(self.experts)
 
     def _rules(self) -> Iterator[tuple[bool, str, str]]:
         """What must hold, the field that is at fault when it does not, and what is allowed."""
@@ -191,7 +143,17 @@ class ModelConfig:
         )  # fmt: skip
         yield (
             self.positions != "rope" or self.rope_dim % 2 == 0,
-            "head_dim", "even, for rotary positions turn pairs of numbers",
+            "rotary_dim" if self.rotary_dim else "head_dim",
+            "even, for rotary positions turn pairs of numbers",
+        )  # fmt: skip
+        yield (self.rotary_dim or 0) <= self.head_dim, "rotary_dim", f"at most {self.head_dim}"
+        for name in ("rope_layers", "window_layers"):
+            yield bool(getattr(self, name)), name, "a choice for at least one layer"
+        yield (
+            not self.skip_first_norm
+            or (self.embedding_norm, self.norm_placement, self.residual) == (True, "pre", "serial"),
+            "skip_first_norm", "False unless embedding_norm is True, norm_placement pre and "
+            "residual serial",
         )  # fmt: skip
         yield (
             self.residual == "serial"
@@ -210,7 +172,10 @@ class ModelConfig:
             not self.pooler or self.family == "encoder",
             "pooler", "False unless family is encoder",
         )  # fmt: skip
-        yield self.experts is None or self.bias != "all", "bias", "none or qkv with model.experts"
+        yield (
+            self.experts is None or not self.feedforward_bias,
+            "bias", "none, qkv or attention with model.experts",
+        )  # fmt: skip
         yield (
             not (self.mup_base_width and self.tie_embeddings),
             "tie_embeddings", "False with model.mup: an embedding and a head learn at other rates",
@@ -226,7 +191,22 @@ class ModelConfig:
     @property
     def rope_dim(self) -> int:
         """Numbers of a query or key that rotary positions turn."""
-        return self.latent.rope_dim if self.latent else self.head_dim
+        return self.latent.rope_dim if self.latent else self.rotary_dim or self.head_dim
+
+    @property
+    def attention_bias(self) -> bool:
+        """Whether what attention gives has a bias vector, and not only what it takes."""
+        return self.bias in ("attention", "all")
+
+    @property
+    def feedforward_bias(self) -> bool:
+        """Whether the feed-forward layer has bias vectors."""
+        return self.bias in ("feedforward", "all")
+
+    @property
+    def qkv_bias(self) -> bool:
+        """Whether queries, keys and values have bias vectors."""
+        return self.bias in ("qkv", "attention", "all")
 
     @property
     def score_scale(self) -> float:
@@ -239,11 +219,19 @@ class ModelConfig:
 
     def layer_window(self, layer: int) -> int | None:
         """The attention window of one layer, counted from 0."""
-        return self.window if self.window_layers == "all" or layer % 2 == 0 else None
+        return self.window if self.window_layers[layer % len(self.window_layers)] else None
+
+    def layer_rope(self, layer: int) -> Rope | None:
+        """The rotary positions of one layer, counted from 0; None where it has none."""
+        if self.positions != "rope" or not self.rope_layers[layer % len(self.rope_layers)]:
+            return None
+        if self.window_rope_theta is not None and self.layer_window(layer) is not None:
+            return Rope(self.window_rope_theta)
+        return Rope(self.rope_theta, self.rope_scaling)
 
     def layer_experts(self, layer: int) -> ExpertConfig | None:
         """The experts of one layer, counted from 0; None where it is dense."""
-        return self.experts if self.experts and layer >= self.experts.dense_layers else None
+        return self.experts if self.experts and self.experts.at(layer) else None
 
 
 SIZES = ("vocab_size", "context", "width", "depth", "heads", "kv_heads", "head_dim", "ffn_width")
@@ -255,6 +243,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "positions": get_args(Positions),
     "activation": get_args(Activation),
     "bias": get_args(Bias),
+    "qk_norm": get_args(QKNorm),
 }
 
 
@@ -277,11 +266,11 @@ def from_depth(
     plain one 4. The LM head is not tied, as BERT's is: its learning rate should fall with the width
     and the embedding's should not (see `model.optim`).
     """
-    _require(family in CHOICES["family"], "family", family, " | ".join(CHOICES["family"]))
-    _require(depth >= 1, "depth", depth, "at least 1")
+    require(family in CHOICES["family"], "family", family, " | ".join(CHOICES["family"]))
+    require(depth >= 1, "depth", depth, "at least 1")
     width = width or max(32, round(depth * min(8 * depth, 128) / 32) * 32)
     heads = heads or width // _head_dim(width)
-    _require(width % heads == 0, "heads", heads, f"a divisor of the width {width}")
+    require(width % heads == 0, "heads", heads, f"a divisor of the width {width}")
     style = STYLES[family]
     gated = style.get("activation", "swiglu") in GATED
     return ModelConfig(
@@ -311,9 +300,9 @@ def resized(
     """
     width, count = width or config.width, heads or config.heads
     own = config.experts or config.latent
-    _require(not own or width == config.width, "width", width, f"{config.width}, the preset's")
+    require(not own or width == config.width, "width", width, f"{config.width}, the preset's")
     same = (width, count) == (config.width, config.heads)
-    _require(same or width % count == 0, "heads", count, f"a divisor of the width {width}")
+    require(same or width % count == 0, "heads", count, f"a divisor of the width {width}")
     return replace(
         config,
         depth=depth or config.depth,
@@ -322,6 +311,9 @@ def resized(
         heads=count,
         kv_heads=kv_heads or heads or config.kv_heads,
         head_dim=config.head_dim if same else width // count,
+        rotary_dim=config.rotary_dim
+        if same or not config.rotary_dim
+        else config.rotary_dim * (width // count) // config.head_dim,
         ffn_width=config.ffn_width * width // config.width,
     )
 
@@ -365,26 +357,10 @@ def _head_dim(width: int) -> int:
 def _check_latent(config: ModelConfig, latent: LatentConfig) -> None:
     dims = f"even and below the {config.head_dim} of head_dim"
     plain = latent.rope_dim % 2 == 0 and latent.rope_dim < config.head_dim
-    _require(plain, "latent.rope_dim", latent.rope_dim, dims)
+    require(plain, "latent.rope_dim", latent.rope_dim, dims)
     one_each = f"{config.heads}, all heads: latent attention shares a latent, not heads"
-    _require(config.kv_heads == config.heads, "kv_heads", config.kv_heads, one_each)
-    _require(config.positions == "rope", "positions", config.positions, "rope with model.latent")
-    _require(not config.qk_norm, "qk_norm", config.qk_norm, "False with model.latent")
-    _require(config.bias == "none", "bias", config.bias, "none with model.latent")
-
-
-def _check_experts(experts: ExpertConfig) -> None:
-    for name in ("routed", "active", "width", "groups", "active_groups"):
-        value = getattr(experts, name)
-        _require(value >= 1, f"experts.{name}", value, "at least 1")
-    whole = experts.routed % experts.groups == 0
-    _require(whole, "experts.groups", experts.groups, f"a divisor of {experts.routed} experts")
-    few = experts.active_groups <= experts.groups
-    _require(few, "experts.active_groups", experts.active_groups, f"at most {experts.groups}")
-    among = experts.routed // experts.groups * experts.active_groups
-    _require(experts.active <= among, "experts.active", experts.active, f"at most {among}")
-
-
-def _require(holds: bool, field: str, value: object, allowed: str) -> None:
-    if not holds:
-        raise ValueError(f"model.{field} is {value!r}; it must be {allowed}")
+    require(config.kv_heads == config.heads, "kv_heads", config.kv_heads, one_each)
+    require(config.positions == "rope", "positions", config.positions, "rope with model.latent")
+    require(config.qk_norm == "none", "qk_norm", config.qk_norm, "none with model.latent")
+    require(config.rotary_dim is None, "rotary_dim", config.rotary_dim, "None with model.latent")
+    require(config.bias == "none", "bias", config.bias, "none with model.latent")

@@ -30,7 +30,7 @@ class ExpertLayer(nn.Module):
 
     def __init__(self, config: ModelConfig, experts: ExpertConfig) -> None:
         super().__init__()
-        assert config.bias != "all", "experts have no biases"
+        assert not config.feedforward_bias, "experts have no biases"
         self.activation = config.activation
         self.router = Router(config.width, experts)
         inner = experts.width * (1 + config.gated)

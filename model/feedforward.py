@@ -24,6 +24,7 @@ def relu2(x: Tensor) -> Tensor:
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "swiglu": F.silu,
     "geglu": gelu_tanh,
+    "geglu_exact": F.gelu,
     "gelu": F.gelu,
     "gelu_tanh": gelu_tanh,
     "relu": F.relu,
@@ -36,7 +37,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig, width: int | None = None) -> None:
         super().__init__()
-        width, bias = width or config.ffn_width, config.bias == "all"
+        width, bias = width or config.ffn_width, config.feedforward_bias
         self.activation = config.activation
         self.up = nn.Linear(config.width, width * (1 + config.gated), bias=bias)
         self.down = nn.Linear(width, config.width, bias=bias)

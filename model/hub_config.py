@@ -124,10 +124,25 @@ def _parse_own(file: File) -> ModelConfig:
     for f in fields(ModelConfig):
         if f.default is MISSING and f.name not in said:
             raise KeyError(f.name)
+    for name, older in RENAMED.items():
+        if name in said:
+            said[name] = older.get(str(said[name]), said[name])
     for name, kind in NESTED.items():
         if said.get(name) is not None:
-            said[name] = kind(**said[name])
-    return ModelConfig(**said)
+            said[name] = kind(**_with_tuples(said[name]))
+    return ModelConfig(**_with_tuples(said))
+
+
+def _with_tuples(values: File) -> File:
+    """JSON has lists only."""
+    return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+
+
+RENAMED: dict[str, dict[str, Any]] = {
+    "qk_norm": {"False": "none", "True": "head"},
+    "window_layers": {"all": (True,), "even": (True, False)},
+}
+"""What files of our own said before a field had its present values."""
 
 
 NESTED: dict[str, type] = {

@@ -111,7 +111,7 @@ QWEN2 = Counterpart(
 
 QWEN3 = Counterpart(
     "Qwen3ForCausalLM",
-    {**LLAMA.fields, "bias": "none", "qk_norm": True},
+    {**LLAMA.fields, "bias": "none", "qk_norm": "head"},
     {"use_sliding_window": False, "attention_bias": False},
 )
 
@@ -123,7 +123,7 @@ GEMMA2 = Counterpart(
         "activation": words("hidden_activation", **GATED),
         "bias": "none",
         "window": key("sliding_window", missing=None),
-        "window_layers": "even",
+        "window_layers": (True, False),
         "attention_scale": query_scalar("query_pre_attn_scalar"),
         "attention_softcap": key("attn_logit_softcapping", missing=None),
         "logit_softcap": key("final_logit_softcapping", missing=None),

@@ -75,7 +75,7 @@ def without_mup(network: nn.Module) -> None:
         plain = replace(config, mup_base_width=None)
         module.config = plain  # pyrefly: ignore[bad-argument-type]
         ratio, rows = config.score_scale / plain.score_scale, config.heads * config.head_dim
-        if isinstance(module, Attention) and config.qk_norm:
+        if isinstance(module, Attention) and config.qk_norm != "none":
             # A norm undoes whatever size the projection before it has.
             module.q_norm.weight.mul_(ratio)
         elif isinstance(module, Attention):

@@ -116,7 +116,11 @@ def _layers(config: ModelConfig, context: int, layers: range, name: str) -> Iter
         yield _feedforward(config, f"{name}feed-forward", dense)
     if config.experts and dense < len(layers):
         yield _expert_layer(config, config.experts, f"{name}experts", len(layers) - dense)
-    yield _norms(config, f"{name}norms", len(layers), crossed)
+    first = int(config.skip_first_norm and 0 in layers)
+    if first:
+        yield _norms(config, f"{name}first norm", 1, sublayers=1)
+    if len(layers) > first:
+        yield _norms(config, f"{name}norms", len(layers) - first, sublayers=2 + crossed)
 
 
 def _span(window: int | None, context: int, causal: bool) -> int:
@@ -130,9 +134,9 @@ def _attention(config: ModelConfig, name: str, layers: int, span: float) -> Part
     """Multi-head attention: 4 d^2 where keys are not shared and the heads are as wide as d."""
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
     qkv = queries + 2 * keys
-    vectors = qkv if config.bias != "none" else 0
-    vectors += config.width if config.bias == "all" else 0
-    vectors += 2 * config.head_dim if config.qk_norm and "cross" not in name else 0
+    vectors = qkv * config.qkv_bias + config.width * config.attention_bias
+    normed = {"none": 0, "head": 2 * config.head_dim, "all": queries + keys}[config.qk_norm]
+    vectors += normed if "cross" not in name else 0
     return Part(
         name=name,
         layers=layers,
@@ -140,7 +144,7 @@ def _attention(config: ModelConfig, name: str, layers: int, span: float) -> Part
         vectors=vectors,
         pairs=2 * queries * span,
         kept=3 * (queries + keys),
-        divided=config.width * (qkv + queries) + (qkv if config.bias != "none" else 0),
+        divided=config.width * (qkv + queries) + qkv * config.qkv_bias,
     )
 
 
@@ -170,9 +174,9 @@ def _feedforward(config: ModelConfig, name: str, layers: int) -> Part:
         name=name,
         layers=layers,
         weights=config.width * (inner + config.ffn_width),
-        vectors=inner + config.width if config.bias == "all" else 0,
+        vectors=(inner + config.width) * config.feedforward_bias,
         kept=2 * inner,
-        divided=config.width * (inner + config.ffn_width) + inner * (config.bias == "all"),
+        divided=config.width * (inner + config.ffn_width) + inner * config.feedforward_bias,
     )
 
 
@@ -189,9 +193,8 @@ def _expert_layer(config: ModelConfig, experts: ExpertConfig, name: str, layers:
     )
 
 
-def _norms(config: ModelConfig, name: str, layers: int, crossed: bool) -> Part:
+def _norms(config: ModelConfig, name: str, layers: int, sublayers: int) -> Part:
     """One a sublayer, or two; parallel branches may share one."""
-    sublayers = 2 + crossed
     count = 1 if config.residual == "parallel" else sublayers
     count *= 2 if config.norm_placement == "sandwich" else 1
     return Part(
@@ -218,7 +221,8 @@ def _multi_token(config: ModelConfig, context: int) -> Iterator[Part]:
 def _head(config: ModelConfig) -> Iterator[Part]:
     role: Role = "own head" if config.family == "encoder" else "head"
     if config.head_transform:
-        vectors = config.width + _norm(config) + config.vocab_size
+        bias = config.width * (config.bias == "all")
+        vectors = bias + _norm(config) + config.vocab_size
         yield Part(name="head transform", role=role, weights=config.width**2, vectors=vectors)
     weights = config.vocab_size * config.width
     tied = config.tie_embeddings
@@ -227,4 +231,4 @@ def _head(config: ModelConfig) -> Iterator[Part]:
 
 
 def _norm(config: ModelConfig) -> int:
-    return config.width * (2 if config.norm == "layer" else 1)
+    return config.width * (2 if config.norm == "layer" and config.norm_bias else 1)

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from model.config import ModelConfig, RopeScaling
+from model.config import ModelConfig, Rope, RopeScaling
 from model.masks import distances
 
 Rotation = tuple[Tensor, Tensor]
@@ -24,37 +24,48 @@ def sinusoids(positions_BT: Tensor, width: int) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)[..., :width]
 
 
-def rotation(config: ModelConfig, positions_BT: Tensor, dtype: torch.dtype) -> Rotation:
-    """Cosine and sine of position times frequency, each `[B, T, 1, E/2]` (Su et al. 2021, eq. 15).
+def rotation(config: ModelConfig, rope: Rope, positions_BT: Tensor, dtype: torch.dtype) -> Rotation:
+    """Cosine and sine of position times frequency, each `[B, T, 1, R/2]` (Su et al. 2021, eq. 15)
+    of the R numbers of a head that turn.
 
     Angles are formed in fp32 whatever `dtype` is: bf16 cannot tell positions above 256 apart.
     """
-    frequencies = rope_frequencies(config, positions_BT.device)
+    frequencies = rope_frequencies(config, rope, positions_BT)
     angles_BT1E = (positions_BT[..., None].float() * frequencies)[..., None, :]
     cos, sin = angles_BT1E.cos(), angles_BT1E.sin()
-    if config.rope_scaling and config.rope_scaling.attention_factor != 1:
-        cos, sin = (z * config.rope_scaling.attention_factor for z in (cos, sin))
+    if rope.scaling and rope.scaling.attention_factor != 1:
+        cos, sin = (z * rope.scaling.attention_factor for z in (cos, sin))
     return cos.to(dtype), sin.to(dtype)
 
 
 def rotate(x_BTHE: Tensor, rotation: Rotation) -> Tensor:
-    """Turn the pairs (x_i, x_{i + E/2}) by their angles; the pairing is the Hugging Face one."""
+    """Turn the pairs (x_i, x_{i + R/2}) of the first R numbers by their angles; the pairing is the
+    Hugging Face one.
+    """
     cos, sin = rotation
-    first, second = x_BTHE.chunk(2, -1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+    half = cos.shape[-1]
+    first, second = x_BTHE[..., :half], x_BTHE[..., half : 2 * half]
+    turned = first * cos - second * sin, second * cos + first * sin
+    return torch.cat((*turned, x_BTHE[..., 2 * half :]), -1)
 
 
-def rope_frequencies(config: ModelConfig, device: torch.device) -> Tensor:
-    """Radians a position of each pair, `[E/2]`: theta^(-2k/E), stretched as the config says."""
+def rope_frequencies(config: ModelConfig, rope: Rope, positions_BT: Tensor) -> Tensor:
+    """Radians a position of each pair, `[R/2]`: theta^(-2k/R), stretched as the scaling says."""
+    device, scaling = positions_BT.device, rope.scaling
     half = torch.arange(0, config.rope_dim, 2, device=device, dtype=torch.float32)
-    frequencies = config.rope_theta ** (-half / config.rope_dim)
-    if config.rope_scaling is None:
+    frequencies = rope.theta ** (-half / config.rope_dim)
+    if scaling is None:
         return frequencies
-    keep = _kept(config, config.rope_scaling, frequencies)
-    return keep * frequencies + (1 - keep) * frequencies / config.rope_scaling.factor
+    if scaling.kind == "longrope":
+        longer = positions_BT.max() >= scaling.original_context
+        divisors = scaling.short_factors, scaling.long_factors
+        short, long = (torch.tensor(each, device=device) for each in divisors)
+        return frequencies / long.where(longer, short)
+    keep = _kept(config, rope.theta, scaling, frequencies)
+    return keep * frequencies + (1 - keep) * frequencies / scaling.factor
 
 
-def _kept(config: ModelConfig, scaling: RopeScaling, frequencies: Tensor) -> Tensor:
+def _kept(config: ModelConfig, theta: float, scaling: RopeScaling, frequencies: Tensor) -> Tensor:
     """Which share of each frequency stays as it is, see `RopeScaling`."""
     low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
     if scaling.kind == "linear":
@@ -65,7 +76,7 @@ def _kept(config: ModelConfig, scaling: RopeScaling, frequencies: Tensor) -> Ten
 
     def pair_that_turns(times: float) -> float:
         wavelength = scaling.original_context / (2 * math.pi * times)
-        return config.rope_dim / 2 * math.log(wavelength) / math.log(config.rope_theta)
+        return config.rope_dim / 2 * math.log(wavelength) / math.log(theta)
 
     first = max(math.floor(pair_that_turns(high)), 0)
     last = min(math.ceil(pair_that_turns(low)), config.rope_dim - 1)

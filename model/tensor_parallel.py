@@ -182,7 +182,7 @@ def _let_work_together(layer: nn.Module, team: Team) -> None:
         config = layer.config
         heads, kv_heads = config.heads // team.size, config.kv_heads // team.size
         layer.config = replace(config, heads=heads, kv_heads=kv_heads)
-        if isinstance(layer, Attention) and config.qk_norm:
+        if isinstance(layer, Attention) and config.qk_norm != "none":
             for norm in (layer.q_norm, layer.k_norm):  # each process has seen its heads only
                 norm.weight.register_hook(team.sum)
         if config.dropout:

@@ -26,7 +26,7 @@ from model.cache import Cache
 from model.config import ModelConfig
 from model.context_parallel import SplitsContext
 from model.experts import ExpertLayer, passes
-from model.feedforward import activate
+from model.feedforward import ACTIVATIONS
 from model.initialise import initialise
 from model.masks import Sight, cross_sight, self_sight, single
 from model.multi_token import MultiToken
@@ -120,7 +120,9 @@ class Stack(nn.Module, SplitsContext):
     ) -> None:
         super().__init__()
         self.config, self.causal, self.activation_checkpointing = config, causal, False
-        self.windows = {config.layer_window(layer) for layer in range(depth + config.multi_token)}
+        layers = range(depth + config.multi_token)
+        self.windows = {config.layer_window(layer) for layer in layers}
+        self.ropes = {config.layer_rope(layer) for layer in layers}
         if embedding is not None:
             self.embedding = embedding
         if config.positions == "learned":
@@ -194,9 +196,14 @@ class Stack(nn.Module, SplitsContext):
         bias_HTS = self._bias(queries, keys, x_BTD.device)
         if bias_HTS is not None:
             sights = {window: sight.biased(bias_HTS) for window, sight in sights.items()}
-        rope = self.config.positions == "rope"
-        turn = rotation(self.config, self.own(positions_BT), x_BTD.dtype) if rope else None
-        return Context(sights, turn, None if memory is None else memory.states_BSD, sight_of_memory)
+        turns = {
+            rope: None
+            if rope is None
+            else rotation(self.config, rope, self.own(positions_BT), x_BTD.dtype)
+            for rope in self.ropes
+        }
+        states_BSD = None if memory is None else memory.states_BSD
+        return Context(sights, turns, states_BSD, sight_of_memory)
 
     def _place(self, x_BTD: Tensor, positions_BT: Tensor, segments_BT: Tensor | None) -> Tensor:
         """Token vectors with those of their positions and segments."""
@@ -302,13 +309,13 @@ class HeadTransform(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.activation = config.activation
-        self.dense = nn.Linear(config.width, config.width)
+        self.activation = ACTIVATIONS[config.activation]
+        self.dense = nn.Linear(config.width, config.width, bias=config.bias == "all")
         self.norm = make_norm(config)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Of every hidden state, `[..., D]`."""
-        return self.norm(activate(self.activation, self.dense(hidden)))
+        return self.norm(self.activation(self.dense(hidden)))
 
 
 def softcap(logits: Tensor, cap: float | None) -> Tensor:

@@ -130,7 +130,7 @@ def _gemma_2(
         norm_epsilon=1e-6,
         activation="geglu",
         window=4096,
-        window_layers="even",
+        window_layers=(True, False),
         attention_scale=attention_scale,
         attention_softcap=50.0,
         logit_softcap=30.0,

@@ -130,6 +130,8 @@ def _rules(
     for name in ("experts", "latent", "multi_token"):
         value = getattr(config, name)
         yield not value, name, value, "only networks without can be divided"
+    norm = config.qk_norm
+    yield norm != "all", "qk_norm", norm, "a norm over all heads needs them in one place"
     objective, two = training.objective, "replaced_token_detection"
     yield objective != two, "pretrain.objective", objective, "it trains two networks, not one"
     optimizer = training.optimizer.name

@@ -20,12 +20,12 @@ SMALL = from_depth(2, vocab_size=31, context=12, width=32, heads=4, kv_heads=2)
 ENCODER = from_depth(2, vocab_size=31, context=12, width=32, heads=4, family="encoder")
 BOTH = from_depth(2, vocab_size=31, context=12, width=32, heads=4, family="encoder_decoder")
 SHAPES = {
-    "decoder": replace(SMALL, qk_norm=True, bias="qkv", attention_softcap=20.0),
+    "decoder": replace(SMALL, qk_norm="head", bias="qkv", attention_softcap=20.0),
     "narrow": replace(SMALL, head_dim=4, residual="parallel", activation="relu2", window=3),
     "mup": replace(SMALL, mup_base_width=96, norm_placement="sandwich"),
     "encoder": ENCODER,
     "encoder-decoder": replace(
-        BOTH, positions="learned", bias="all", activation="gelu", qk_norm=True, encoder_depth=1
+        BOTH, positions="learned", bias="all", activation="gelu", qk_norm="head", encoder_depth=1
     ),
 }
 

@@ -24,7 +24,9 @@ SELF = {
     "window": replace(SMALL, window=3),
     "grouped window": replace(SMALL, kv_heads=2, window=4),
     "softcap": replace(SMALL, kv_heads=2, attention_softcap=0.7),
-    "query-key norm": replace(SMALL, kv_heads=2, qk_norm=True, bias="qkv"),
+    "query-key norm": replace(SMALL, kv_heads=2, qk_norm="head", bias="qkv"),
+    "norm over all heads": replace(SMALL, kv_heads=2, qk_norm="all", bias="attention"),
+    "some numbers turn": replace(SMALL, rotary_dim=6),
     "scaled": replace(SMALL, attention_scale=1.0, positions="relative"),
     "stretched": replace(SMALL, rope_scaling=RopeScaling(kind="linear", factor=3.0)),
     "latent": replace(SMALL, head_dim=9, latent=LATENT),
@@ -44,7 +46,8 @@ def build(config: ModelConfig) -> Attention | LatentAttention:
 
 def turning(config: ModelConfig, start: int, stop: int) -> tuple[Tensor, Tensor] | None:
     places = torch.arange(start, stop)[None]
-    return rotation(config, places, torch.float32) if config.positions == "rope" else None
+    rope = config.layer_rope(0)
+    return rope and rotation(config, rope, places, torch.float32)
 
 
 def rms(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
@@ -87,12 +90,26 @@ def _heads(
             rows = slice(at * size, (at + 1) * size)
             parts.append(x_TD @ weight[rows].T + (0 if bias is None else bias[rows]))
         q, k, v = parts
-        if config.qk_norm:
+        if config.qk_norm == "all":
+            q = _of_all(config, x_TD, attention, "q", head)
+            k = _of_all(config, x_TD, attention, "k", of_kv)
+        if config.qk_norm == "head":
             q = rms(q, attention.q_norm.weight, config.norm_epsilon)
             k = rms(k, attention.k_norm.weight, config.norm_epsilon)
         q, k = ([turned(config, row, t) for t, row in enumerate(z)] for z in (q, k))
         found.append((q, k, v))
     return found
+
+
+def _of_all(
+    config: ModelConfig, x_TD: Tensor, attention: Attention, which: str, head: int
+) -> Tensor:
+    """One head of queries or keys that are normed together."""
+    first, count = {"q": (0, config.heads), "k": (config.heads, config.kv_heads)}[which]
+    rows = slice(first * config.head_dim, (first + count) * config.head_dim)
+    gain = attention.get_parameter(f"{which}_norm.weight")
+    all_TX = x_TD @ attention.qkv.weight[rows].T + attention.qkv.bias[rows]
+    return rms(all_TX, gain, config.norm_epsilon).split(config.head_dim, -1)[head]
 
 
 def _latent_heads(

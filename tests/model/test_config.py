@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.config import ExpertConfig, LatentConfig, ModelConfig, from_depth, resized
+from model.config import (
+    ExpertConfig,
+    LatentConfig,
+    ModelConfig,
+    Rope,
+    RopeScaling,
+    from_depth,
+    resized,
+)
 from model.presets import PRESETS, preset
 
 
@@ -116,15 +124,11 @@ SMALL = from_depth(4, vocab_size=512, context=64)
             {"latent": replace(LATENT, rope_dim=32)},
             "latent.rope_dim is 32; it must be even and below the 32 of head_dim",
         ),
-        ({"experts": EXPERTS, "bias": "all"}, "bias is 'all'; it must be none or qkv with model.e"),
-        (
-            {"experts": replace(EXPERTS, groups=3)},
-            "experts.groups is 3; it must be a divisor of 8 experts",
-        ),
-        (
-            {"experts": replace(EXPERTS, groups=8, active_groups=1)},
-            "experts.active is 2; it must be at most 1",
-        ),
+        ({"experts": EXPERTS, "bias": "all"}, "bias is 'all'; it must be none, qkv or attention"),
+        ({"rotary_dim": 34}, "rotary_dim is 34; it must be at most 32"),
+        ({"rotary_dim": 5}, "rotary_dim is 5; it must be even"),
+        ({"window_layers": ()}, "window_layers is (); it must be a choice for at least one layer"),
+        ({"skip_first_norm": True}, "skip_first_norm is True; it must be False unless embedding_n"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused_by_field(change, message):
@@ -132,9 +136,32 @@ def test_settings_that_do_not_go_together_are_refused_by_field(change, message):
         replace(SMALL, **change)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"groups": 3}, "experts.groups is 3; it must be a divisor of 8 experts"),
+        ({"groups": 8, "active_groups": 1}, "experts.active is 2; it must be at most 1"),
+    ],
+)
+def test_experts_that_cannot_be_are_refused_by_field(change, message):
+    with pytest.raises(ValueError, match=re.escape(f"model.{message}")):
+        replace(EXPERTS, **change)
+
+
+def test_rotary_positions_go_by_layer():
+    slow = RopeScaling(kind="linear", factor=4.0)
+    config = replace(
+        SMALL, rope_scaling=slow, rope_layers=(True, True, False), window=8,
+        window_layers=(True, False), window_rope_theta=500.0,
+    )  # fmt: skip
+    assert [config.layer_rope(layer) for layer in range(4)] == [
+        Rope(500.0), Rope(10_000.0, slow), None, Rope(10_000.0, slow),
+    ]  # fmt: skip
+
+
 def test_windows_and_experts_go_by_layer():
     config = replace(
-        SMALL, window=8, window_layers="even", experts=replace(EXPERTS, dense_layers=1)
+        SMALL, window=8, window_layers=(True, False), experts=replace(EXPERTS, dense_layers=1)
     )
     assert [config.layer_window(layer) for layer in range(4)] == [8, None, 8, None]
     assert [config.layer_experts(layer) is None for layer in range(4)] == [

@@ -33,7 +33,14 @@ VARIANTS = {
     "tied": replace(SMALL, tie_embeddings=True),
     "grouped": replace(SMALL, kv_heads=2, head_dim=10),
     "post": replace(SMALL, norm_placement="post", norm="layer"),
-    "sandwich": replace(SMALL, norm_placement="sandwich", qk_norm=True),
+    "sandwich": replace(SMALL, norm_placement="sandwich", qk_norm="head"),
+    "after": replace(SMALL, norm_placement="after", qk_norm="all", kv_heads=2, rotary_dim=6),
+    "attention-bias": replace(SMALL, bias="attention", experts=replace(EXPERTS, dense_layers=(1,))),
+    "feed-forward-bias": replace(SMALL, bias="feedforward", norm="layer", norm_bias=False),
+    "first-norm": replace(
+        ENCODER, norm_placement="pre", skip_first_norm=True, activation="geglu_exact",
+        norm_bias=False, bias="none", window=8, window_layers=(False, True, True),
+    ),
     "learned": replace(SMALL, positions="learned", bias="all", activation="gelu"),
     "qkv-bias": replace(SMALL, kv_heads=1, bias="qkv", positions="sinusoidal"),
     "gated-bias": replace(SMALL, bias="all"),
@@ -50,7 +57,7 @@ VARIANTS = {
     "encoder-untied": replace(ENCODER, tie_embeddings=False, pooler=False),
     "encoder-decoder": BOTH,
     "encoder-decoder-biased": replace(
-        BOTH, bias="all", qk_norm=True, encoder_depth=1, positions="learned", position_offset=2,
+        BOTH, bias="all", qk_norm="head", encoder_depth=1, positions="learned", position_offset=2,
         norm_placement="sandwich", embedding_norm=True, segments=3,
     ),
 }  # fmt: skip

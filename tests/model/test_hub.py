@@ -32,7 +32,7 @@ YARN = RopeScaling(
 )  # fmt: skip
 YARN_SCALE = 24**-0.5 * (0.1 * math.log(4.0) + 1) ** 2
 GEMMA = replace(
-    GROUPED, norm_placement="sandwich", activation="geglu", window=5, window_layers="even",
+    GROUPED, norm_placement="sandwich", activation="geglu", window=5, window_layers=(True, False),
     attention_scale=16**-0.5, attention_softcap=5.0, logit_softcap=3.0, scale_embedding=True,
 )  # fmt: skip
 GPT2 = replace(
@@ -75,7 +75,7 @@ EXPORTED = {
     "qwen2-untied": (
         replace(GROUPED, bias="qkv", rope_scaling=YARN, **UNTIED), "Qwen2ForCausalLM",
     ),
-    "qwen3": (replace(GROUPED, qk_norm=True), "Qwen3ForCausalLM"),
+    "qwen3": (replace(GROUPED, qk_norm="head"), "Qwen3ForCausalLM"),
     "gemma2": (GEMMA, "Gemma2ForCausalLM"),
     "gemma2-untied": (replace(GEMMA, attention_scale=None, **UNTIED), "Gemma2ForCausalLM"),
     "gpt2": (GPT2, "GPT2LMHeadModel"),
@@ -126,7 +126,7 @@ OWN = {
     "attention_scale": replace(BASE, attention_scale=0.3),
     "segments": replace(BART, segments=2),
     "relative_buckets": replace(BART, relative_buckets=16),
-    "qk_norm": replace(BERT, qk_norm=True),
+    "qk_norm": replace(BERT, qk_norm="head"),
     "tie_embeddings": replace(BERT, head_transform=False, **UNTIED),
 }
 

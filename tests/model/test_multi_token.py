@@ -10,7 +10,7 @@ from model.transformer import Transformer
 
 CONFIG = replace(
     from_depth(2, vocab_size=61, context=24, width=32, heads=4),
-    multi_token=2, scale_embedding=True, window=5, window_layers="even",
+    multi_token=2, scale_embedding=True, window=5, window_layers=(True, False),
 )  # fmt: skip
 
 

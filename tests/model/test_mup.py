@@ -88,7 +88,7 @@ T5 = replace(
 
 @pytest.mark.parametrize(
     "config",
-    [LLAMA, replace(LLAMA, qk_norm=True), replace(LLAMA, bias="qkv", kv_heads=1), T5],
+    [LLAMA, replace(LLAMA, qk_norm="head"), replace(LLAMA, bias="qkv", kv_heads=1), T5],
     ids=["llama", "qk_norm", "bias", "t5"],
 )
 def test_what_is_saved_computes_the_same_without_mup(config: ModelConfig) -> None:

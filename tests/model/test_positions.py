@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import RopeScaling, from_depth
+from model.config import Rope, RopeScaling, from_depth
 from model.positions import (
     RelativeBias,
     alibi,
@@ -33,7 +33,10 @@ def test_rotated_products_depend_on_the_distance_alone(shift, gap, seed, config)
     q, k = torch.randn(2, 1, 1, 1, 8, generator=torch.Generator().manual_seed(seed)).double()
 
     def product(of_q: int, of_k: int) -> float:
-        turns = [rotation(config, torch.tensor([[t]]), torch.float64) for t in (of_q, of_k)]
+        turns = [
+            rotation(config, config.layer_rope(0), torch.tensor([[t]]), torch.float64)
+            for t in (of_q, of_k)
+        ]
         return float((rotate(q, turns[0]) * rotate(k, turns[1])).sum())
 
     assert product(400, 400 + gap) == pytest.approx(
@@ -44,8 +47,12 @@ def test_rotated_products_depend_on_the_distance_alone(shift, gap, seed, config)
 
 def stretched(**scaling) -> list[float]:
     """Each frequency over what it was."""
-    config = replace(WIDE, rope_scaling=RopeScaling(**scaling))
-    return (rope_frequencies(config, CPU) / rope_frequencies(WIDE, CPU)).tolist()
+    here = torch.arange(1)[None]
+    plain, slow = (
+        rope_frequencies(WIDE, Rope(WIDE.rope_theta, stretch), here)
+        for stretch in (None, RopeScaling(**scaling))
+    )
+    return (slow / plain).tolist()
 
 
 def test_linear_scaling_slows_every_pair():
@@ -78,7 +85,7 @@ def test_yarn_blends_between_the_pairs_that_turn_32_times_and_once():
 
 def test_an_attention_factor_lengthens_what_is_turned():
     scaling = RopeScaling(kind="yarn", factor=4.0, attention_factor=1.5)
-    turn = rotation(replace(SMALL, rope_scaling=scaling), torch.tensor([[9]]), torch.float32)
+    turn = rotation(SMALL, Rope(1e4, scaling), torch.tensor([[9]]), torch.float32)
     x = torch.randn(1, 1, 1, 8)
     assert float(rotate(x, turn).norm()) == pytest.approx(1.5 * float(x.norm()), rel=1e-5)
 

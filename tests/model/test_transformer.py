@@ -19,13 +19,13 @@ VARIANTS = {
     "window": replace(SMALL, window=3),
     "gemma": replace(
         SMALL, kv_heads=2, norm_placement="sandwich", activation="geglu", window=3,
-        window_layers="even", attention_softcap=5.0, logit_softcap=3.0, scale_embedding=True,
+        window_layers=(True, False), attention_softcap=5.0, logit_softcap=3.0, scale_embedding=True,
     ),
     "gpt2": replace(SMALL, norm="layer", positions="learned", activation="gelu_tanh", bias="all"),
     "original": replace(
         SMALL, norm="layer", norm_placement="post", positions="sinusoidal", activation="relu"
     ),
-    "qk-norm": replace(SMALL, qk_norm=True, bias="qkv", activation="relu2"),
+    "qk-norm": replace(SMALL, qk_norm="head", bias="qkv", activation="relu2"),
     "falcon-7b": replace(SMALL, kv_heads=1, norm="layer", residual="parallel", activation="gelu"),
     "falcon-40b": replace(SMALL, kv_heads=2, norm="layer", residual="parallel_norms"),
     "alibi": replace(SMALL, kv_heads=2, positions="alibi", embedding_norm=True),
@@ -48,7 +48,7 @@ BERT = replace(
 ENCODERS = {
     "bert": BERT,
     "roberta": replace(BERT, position_offset=2, segments=1, pooler=False),
-    "modern": replace(SMALL, family="encoder", window=4, window_layers="even", kv_heads=2),
+    "modern": replace(SMALL, family="encoder", window=4, window_layers=(True, False), kv_heads=2),
     "alibi": replace(BERT, positions="alibi", norm_placement="pre"),
     "relative": replace(BERT, positions="relative", relative_buckets=8, relative_distance=6),
 }

@@ -116,7 +116,7 @@ def dividable(dropout: float = 0.0, break_at: int = 0) -> Program:
     """The same, with heads that are normed and weights that do not start at zero."""
     torch.default_generator.manual_seed(1)
     shape = from_depth(2, vocab_size=13, context=8, width=32, heads=4, kv_heads=2)
-    network = Transformer(replace(shape, qk_norm=True, bias="all", dropout=dropout))
+    network = Transformer(replace(shape, qk_norm="head", bias="all", dropout=dropout))
     for parameter in network.parameters():
         parameter.data += 0.05 * torch.randn_like(parameter)
     module = with_objective(network, "causal")
