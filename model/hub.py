@@ -22,9 +22,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from model import hub_config, hub_weights
+from model import hub_config, hub_lora, hub_weights
 from model.config import ModelConfig
 from model.encoder_decoder import EncoderDecoder, build
+from model.lora import fold
 from model.transformer import Transformer
 
 LEFT_OUT = re.compile(
@@ -81,9 +82,15 @@ def save(
 def load(folder: Path | str, dtype: torch.dtype = torch.float32) -> Transformer | EncoderDecoder:
     """The network of a model folder, in `dtype`.
 
-    Raises `ValueError` for a folder that holds another kind of model, naming what does not fit.
+    Adapters of a folder that holds nothing else are added to the weights of their base. Raises
+    `ValueError` for a folder that holds another kind of model, naming what does not fit.
     """
     folder = Path(folder)
+    if base := base_of(folder):
+        network = load(base, dtype)
+        hub_lora.load_adapter(folder, network, read_config(base)["model_type"])
+        fold(network)
+        return network
     config = load_config(folder)
     model_type = read_config(folder)["model_type"]
     renames = list(hub_weights.renames(config, model_type))
@@ -115,8 +122,10 @@ def load_config(folder: Path | str) -> ModelConfig:
 
 
 def read_config(folder: Path | str) -> dict[str, Any]:
-    """The `config.json` of a model folder as it is; `ValueError` when there is none."""
-    path = Path(folder) / "config.json"
+    """The `config.json` of a model folder as it is, of adapters that of their base; `ValueError`
+    when there is none.
+    """
+    path = (base_of(folder) or Path(folder)) / "config.json"
     if not path.is_file():
         raise ValueError(f"{folder} is not a model folder: it has no config.json")
     try:
@@ -126,6 +135,24 @@ def read_config(folder: Path | str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"{path} holds no keys of a model, it is a {type(found).__name__}")
     return found
+
+
+def base_of(folder: Path | str) -> Path | None:
+    """The model folder that a folder of adapters alone is for; None for any other folder.
+
+    Raises ValueError when it is not there.
+    """
+    folder = Path(folder)
+    if (folder / "config.json").is_file() or not (folder / hub_lora.ADAPTER_CONFIG).is_file():
+        return None
+    name = hub_lora.read_adapter_config(folder).get("base_model_name_or_path") or ""
+    for found in (Path(name), folder / name):
+        if name and (found / "config.json").is_file():
+            return found
+    raise ValueError(
+        f"{folder} holds adapters of '{name}', and no model folder is there; write the path of "
+        f"theirs as base_model_name_or_path into {folder / hub_lora.ADAPTER_CONFIG}"
+    )
 
 
 def weight_files(folder: Path) -> list[Path]:

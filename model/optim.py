@@ -12,7 +12,7 @@ network holds on a wide one. What muP asks for beside the rates, a smaller LM he
 scores over the head dimension, comes with `config.mup_base_width`.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, get_args
 
 from torch import nn
@@ -20,11 +20,13 @@ from torch.nn import Parameter
 
 from model.blocks import Block
 from model.config import MATRIX_KINDS, ParameterKind
-from model.transformer import LanguageModel
+from model.transformer import LanguageModel, Stack
 
 Group = dict[str, Any]
 NARROWED: tuple[ParameterKind, ...] = ("matrices", "head")
 """Kinds whose rate falls with the width, where any does."""
+BEHIND = ("norm.", "head", "pooler", "multi_token")
+"""What comes behind the layers of a stack."""
 
 
 def parameter_groups(
@@ -35,6 +37,7 @@ def parameter_groups(
     scales: Mapping[str, float] | None = None,
     base_width: int | None = None,
     decayed: Collection[ParameterKind] = MATRIX_KINDS,
+    layer_decay: float = 1.0,
 ) -> list[Group]:
     """The trainable parameters of a network (or of what holds one) in groups for an optimizer.
 
@@ -46,25 +49,61 @@ def parameter_groups(
 
     A group's peak rate is `learning_rate`, times its scale if it has one, and for matrices and head
     times base width / width, with the base width of muP if none is given. Only the `decayed` kinds
-    decay (decoupled, Loshchilov and Hutter 2019). Each group has `name`, `params`, `lr` (its peak)
-    and `weight_decay`; empty groups are left out.
+    decay (decoupled, Loshchilov and Hutter 2019). With `layer_decay` each layer has that share of
+    the rate of the one above it, by groups of their own, `matrices/2` of the last layer but one
+    (Howard and Ruder 2018, ULMFiT; Clark et al. 2020, ELECTRA). Each group has `name`, `params`,
+    `lr` (its peak) and `weight_decay`; empty groups are left out.
     """
     narrow = _narrowing(module, base_width)
-    members: dict[ParameterKind, list[Parameter]] = {name: [] for name in get_args(ParameterKind)}
+    depths = _depths(module) if layer_decay < 1 else {}
+    members: dict[tuple[ParameterKind, int], list[Parameter]] = {}
     for kind, parameter in _kinds(module):
-        members[kind].append(parameter)
+        members.setdefault((kind, depths.get(parameter, 0)), []).append(parameter)
+    order = get_args(ParameterKind)
     return [
         {
-            "name": name,
-            "params": members[name],
+            "name": f"{kind}/{depth}" if depth else kind,
+            "params": members[kind, depth],
             "lr": learning_rate
-            * (scales or {}).get(name, 1.0)
-            * (narrow if name in NARROWED else 1.0),
-            "weight_decay": weight_decay if name in decayed else 0.0,
+            * (scales or {}).get(kind, 1.0)
+            * (narrow if kind in NARROWED else 1.0)
+            * layer_decay**depth,
+            "weight_decay": weight_decay if kind in decayed else 0.0,
         }
-        for name in members
-        if members[name]
+        for kind, depth in sorted(members, key=lambda group: (order.index(group[0]), group[1]))
     ]
+
+
+def freeze(parameters: Iterable[Parameter]) -> None:
+    """Let parameters stay as they are built: untrained, and given again where a training goes on.
+
+    (What an objective has no gradient for is untrained too, but drawn when training begins.)
+    """
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+        parameter.given = True  # pyrefly: ignore[missing-attribute]
+
+
+def is_given(parameter: Any) -> bool:
+    """Whether a parameter is frozen."""
+    return getattr(parameter, "given", False)
+
+
+def _depths(module: nn.Module) -> dict[Parameter, int]:
+    """How far below its stack's top each parameter is: 1 in the last layer, below the first one
+    embeddings. What comes behind the layers has 0 and is left out.
+    """
+    depths: dict[Parameter, int] = {}
+    for stack in (m for m in module.modules() if isinstance(m, Stack)):
+        above = {p for n, p in stack.named_parameters() if n.startswith(BEHIND)}
+        layers = len(stack.blocks)
+        depths |= {p: layers + 1 for p in stack.parameters() if p not in above}
+        for layer, block in enumerate(stack.blocks):
+            depths |= dict.fromkeys(block.parameters(), layers - layer)
+    for network in (m for m in module.modules() if isinstance(m, LanguageModel)):
+        lowest = max(depths.values(), default=0)
+        depths |= dict.fromkeys(network.embedding.parameters(), lowest)
+    return depths
 
 
 def _narrowing(module: nn.Module, base_width: int | None) -> float:

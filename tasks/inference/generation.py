@@ -103,21 +103,25 @@ def generate_text(
 
 
 def load_model(folder: Path) -> "tuple[Network, Encoder]":
-    """Network and encoder of a model folder. Raises BadInput naming what is missing, or changed
-    where the folder is an artifact.
+    """Network and encoder of a model folder, or of a folder of adapters with their base. Raises
+    BadInput naming what is missing, or changed where the folder is an artifact.
     """
     from model import hub
 
     if (folder / MANIFEST).exists() or is_fetched(folder):
         Artifact.load(folder).folder()
 
-    if missing := [name for name in FILES if not (folder / name).is_file()]:
+    try:
+        whole = hub.base_of(folder) or folder
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    if missing := [name for name in FILES if not (whole / name).is_file()]:
         raise BadInput(
             f"{folder} is not a model folder: it has no {', '.join(missing)}; "
             "`headrace ls` lists the models of this machine"
         )
     try:
-        network, tokens = hub.load(folder), encoder.load(folder)
+        network, tokens = hub.load(folder), encoder.load(whole)
     except ValueError as error:
         raise BadInput(str(error)) from error
     if tokens.ids > network.config.vocab_size:

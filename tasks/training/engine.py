@@ -35,7 +35,8 @@ def start_engine(
     deepspeed = load_deepspeed("cuda" if placement.gpus else "cpu")
     deepspeed.utils.groups.mpu = layout.groups  # it keeps those of an engine before
     arrange(program.module, placement)
-    optimizer = make_optimizer(groups_of(program.module, job.optimizer), job.optimizer)
+    groups = groups_of(program.module, job.optimizer, job.layer_decay)
+    optimizer = make_optimizer(groups, job.optimizer)
     peaks = [(group["name"], group["lr"]) for group in optimizer.param_groups]
     micro_batch, accumulation = share
     config = deepspeed_config(

@@ -57,8 +57,8 @@ class TrainJob:
     hash of what batches are made of: a checkpoint goes on with the same bytes only. Up to
     `most_skipped` batches with an outrageous loss are skipped (`tasks.training.spikes`); with 0,
     only a loss that is not finite ends the training. `flops_per_token`, forward and backward, are
-    for telling the speed. `keep_state` leaves a checkpoint of the last step too, for another
-    training to go on from.
+    for telling the speed. `layer_decay` is each layer's rate over that of the one above it.
+    `keep_state` leaves a checkpoint of the last step too, for another training to go on from.
     """
 
     build: Callable[[], Program]
@@ -68,6 +68,7 @@ class TrainJob:
     ramp: tuple[tuple[int, int], ...] = ()
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     micro_samples: int | None = None
+    layer_decay: float = 1.0
     precision: Precision = "fp32"
     seed: int = 0
     data: str = ""
@@ -95,6 +96,7 @@ class TrainJob:
         return {
             "steps": self.steps,
             "batch_samples": self.batch_samples,
+            **({"layer_decay": self.layer_decay} if self.layer_decay < 1 else {}),
             **({"batch_ramp": [list(stage) for stage in self.ramp]} if self.ramp else {}),
             "precision": self.precision,
             "seed": self.seed,

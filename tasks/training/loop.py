@@ -129,7 +129,8 @@ class Trainer:
         torch.default_generator.manual_seed(job.seed)
         self.program = job.build()
         self.identity = job.identity(state.describe(self.program.module))
-        size = 12 * sum(p.numel() for p in self.program.module.parameters())  # with two moments
+        kept = [p.numel() for p in self.program.module.parameters() if p.requires_grad]
+        size = 12 * sum(kept)  # with two moments
         world.agree(lambda: checkpoint.check_space(job.scratch / CHECKPOINTS, size))
         self.done, self.tokens = 0, 0
         if found:

@@ -47,7 +47,9 @@ Group = dict[str, Any]
 MEANS = ("exp_avg", "exp_avg_sq")
 
 
-def groups_of(module: nn.Module, settings: OptimizerSettings) -> list[Group]:
+def groups_of(
+    module: nn.Module, settings: OptimizerSettings, layer_decay: float = 1.0
+) -> list[Group]:
     """The parameter groups of a network (`model.optim`), each with the peak rate that it has."""
     return parameter_groups(
         module,
@@ -56,6 +58,7 @@ def groups_of(module: nn.Module, settings: OptimizerSettings) -> list[Group]:
         scales=settings.scales.model_dump(),
         base_width=settings.base_width,
         decayed=settings.decayed,
+        layer_decay=layer_decay,
     )
 
 
@@ -142,7 +145,7 @@ class MuonWithAdamW(Optimizer):
 def _split(groups: list[Group], *, orthogonal: bool) -> Iterator[Group]:
     """The groups with only their matrices in blocks, or only their other parameters."""
     for group in groups:
-        inside = group.get("name", "matrices") == "matrices"
+        inside = group.get("name", "matrices").partition("/")[0] == "matrices"
         # Experts are three-dimensional and go to AdamW: PyTorch's Muon takes matrices alone.
         params = [p for p in group["params"] if (inside and p.ndim == 2) == orthogonal]
         if params:

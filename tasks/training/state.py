@@ -11,6 +11,8 @@ Where a network is divided (`tasks.training.tensor_parallel`) each part of a ten
 its own,
 
     model.<parameter>[0/2]@0
+
+What is frozen is no part of it: whoever builds the network has it.
 """
 
 import os
@@ -23,6 +25,7 @@ from torch import Tensor, nn
 
 from cluster.handover import publish
 from cluster.world import World
+from model.optim import is_given
 from tasks.training.tensor_parallel import ParallelLayout
 
 _AS_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -125,9 +128,9 @@ def describe(module: nn.Module) -> dict[str, list[int]]:
 
 
 def _named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Parameters, shared ones once, and the buffers that belong to the state."""
+    """Parameters, shared ones once, and the buffers that belong to the state; no frozen ones."""
     persistent = module.state_dict().keys()
-    yield from module.named_parameters()
+    yield from ((name, p) for name, p in module.named_parameters() if not is_given(p))
     yield from ((name, buffer) for name, buffer in module.named_buffers() if name in persistent)
 
 

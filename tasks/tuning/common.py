@@ -11,12 +11,13 @@ from cluster.manifest import Ledger
 from cluster.store import Draft
 from tasks.tokens.roles import TOKENIZER_FILES
 from tasks.training.job import METRICS, Program, TrainJob
-from tasks.training.settings import TrainSettings
 from tasks.training.telemetry import read_rows, thin
+from tasks.tuning.settings import TuningSettings
 
 if TYPE_CHECKING:
     from model.transformer import Transformer
 
+ADAPTERS = "adapter"
 HISTORY = ("step", "loss", "lr")
 
 
@@ -24,7 +25,7 @@ def tuning_job(
     build: Callable[[], Program],
     steps: int,
     batch_samples: int,
-    settings: TrainSettings,
+    settings: TuningSettings,
     seed: int,
     draft: Draft,
     *,
@@ -48,6 +49,7 @@ def tuning_job(
         micro_samples=draft.placement.micro_samples(sample_tokens),
         scratch=draft.scratch,
         optimizer=settings.optimizer,
+        layer_decay=settings.layer_decay,
         precision=settings.precision,
         seed=seed,
         flops_per_token=flops_per_token,
@@ -75,11 +77,16 @@ def write_history(draft: Draft) -> None:
 
 def save_model(folder: Path, network: "Transformer", base: Path, **extra: Any) -> None:
     """A model folder with the tokenizer, chat template and special ids of `base`, and `extra` keys
-    of the config.
+    of the config. Adapters are in its weights, and apart in `adapter/`, as PEFT has them.
     """
     from model import hub
+    from model.hub_lora import save_adapter
+    from model.lora import adapted, merged
 
-    hub.save(folder, network, {**hub.special_ids(base), **extra})
+    if adapted(network):
+        save_adapter(folder / ADAPTERS, network, hub.read_config(base)["model_type"], base)
+    with merged(network):
+        hub.save(folder, network, {**hub.special_ids(base), **extra})
     for name in TOKENIZER_FILES:
         if (base / name).is_file():
             shutil.copyfile(base / name, folder / name)

@@ -37,6 +37,7 @@ from tasks.tuning.common import keep_ledger, save_model, tuning_job, write_histo
 from tasks.tuning.rows import Snippet
 from tasks.tuning.sources import describe, labelled_rows
 from tasks.tuning.supervised import sample_numbers
+from tasks.tuning.trained_part import trained_part
 
 ROWS = "rows.safetensors"
 HEAD = "classifier/head.safetensors"  # apart: the files beside it are the network's own
@@ -90,7 +91,7 @@ def fine_tune(base: Path, settings: ClassifySettings, seed: int, draft: Draft) -
     rows.mkdir(exist_ok=True)
     save_file({"inputs": inputs, "labels": gold}, rows / ROWS)
     share(rows)
-    build = partial(program, base, rows / ROWS, len(labels), encoder.pad, seed)
+    build = partial(program, base, rows / ROWS, len(labels), encoder.pad, settings, seed)
     steps = max(1, round(settings.epochs * len(train) / settings.batch_rows))
     log.info("%d rows of %d classes, %d steps", len(train), len(labels), steps)
     flops = flops_per_token(network.config, length, lm_head=False)
@@ -105,7 +106,7 @@ def fine_tune(base: Path, settings: ClassifySettings, seed: int, draft: Draft) -
         flops_per_token=flops,
     )
     weights = launch(job, draft.placement)
-    classifier = SequenceClassifier(network, len(labels))
+    classifier = trained_part(SequenceClassifier(network, len(labels)), settings, base)
     load_trained(classifier, weights)
     outcome = measure(classifier, encoder, heldout, labels, length)
     write(draft, classifier, base, outcome)
@@ -153,7 +154,9 @@ def batch_of(inputs: np.ndarray, pad: int) -> dict[str, np.ndarray]:
     return {"inputs": inputs, "documents": used.astype(np.int64), "positions": positions}
 
 
-def program(base: Path, rows: Path, classes: int, pad: int, seed: int) -> Program:
+def program(
+    base: Path, rows: Path, classes: int, pad: int, settings: ClassifySettings, seed: int
+) -> Program:
     """What every training process runs: the pretrained network, a new head, and its batches."""
     stored = load_file(here(rows))
     inputs, labels = stored["inputs"], stored["labels"]
@@ -162,7 +165,8 @@ def program(base: Path, rows: Path, classes: int, pad: int, seed: int) -> Progra
         numbers = sample_numbers(first, count, len(labels), seed)
         return {**batch_of(inputs[numbers], pad), "labels": labels[numbers]}
 
-    return Program(SequenceClassifier(readable(hub.load(brought(base)), base), classes), batch)
+    classifier = SequenceClassifier(readable(hub.load(brought(base)), base), classes)
+    return Program(trained_part(classifier, settings, base), batch)
 
 
 @torch.no_grad()

@@ -5,10 +5,11 @@ from typing import Annotated
 from pydantic import Field
 
 from tasks.data.reading.hashes import SOURCE
-from tasks.training.settings import OptimizerSettings, TrainSettings
+from tasks.training.settings import OptimizerSettings
+from tasks.tuning.settings import TuningSettings
 
 
-class ClassifySettings(TrainSettings):
+class ClassifySettings(TuningSettings):
     """Fine-tuning to name the class of a text."""
 
     optimizer: OptimizerSettings = OptimizerSettings(learning_rate=2e-3, schedule="linear")

@@ -31,6 +31,7 @@ from tasks.tuning.instruct.settings import InstructSettings
 from tasks.tuning.rows import Pair
 from tasks.tuning.sources import describe, instruction_pairs
 from tasks.tuning.supervised import Example, pack, sample_numbers
+from tasks.tuning.trained_part import trained_part
 
 ROWS = "rows.safetensors"
 SCORED_ROWS = 8
@@ -58,11 +59,12 @@ def tune(base: Path, settings: InstructSettings, seed: int, draft: Draft) -> Non
     rows.mkdir(exist_ok=True)
     save_file(pack(train.examples, context, encoder.pad), rows / ROWS)
     share(rows)
-    module, measured = CausalLM(network), pack(heldout.examples, context, encoder.pad)
+    module = trained_part(CausalLM(network), settings, base)
+    measured = pack(heldout.examples, context, encoder.pad)
     draft.metrics["answer_loss_before"] = answer_loss(module, measured)
     samples = max(1, settings.batch_tokens // context)
     steps = max(1, round(settings.tokens / (samples * context)))
-    build = partial(program, base, rows / ROWS, seed)
+    build = partial(program, base, rows / ROWS, settings, seed)
     flops = flops_per_token(network.config)
     job = tuning_job(
         build,
@@ -161,7 +163,7 @@ def account(draft: Draft, sides: Sequence[Supervised], rejected: Counter[str]) -
     write_lines(draft.path / "rejects.jsonl", (r for side in sides for r in side.rejects))
 
 
-def program(base: Path, rows: Path, seed: int) -> Program:
+def program(base: Path, rows: Path, settings: InstructSettings, seed: int) -> Program:
     """What every training process runs: the pretrained network, and packed supervised rows."""
     arrays = load_file(here(rows))
 
@@ -169,7 +171,8 @@ def program(base: Path, rows: Path, seed: int) -> Program:
         numbers = sample_numbers(first, count, len(arrays["inputs"]), seed)
         return {key: array[numbers] for key, array in arrays.items()}
 
-    return Program(CausalLM(hub.load(brought(base))), batch)
+    module = trained_part(CausalLM(hub.load(brought(base))), settings, base)
+    return Program(module, batch)
 
 
 @torch.no_grad()

@@ -1,0 +1,61 @@
+"""How much of a model is trained: all, its head, its last layers, or adapters.
+
+    module = trained_part(SequenceClassifier(hub.load(base), 2), settings, base)
+
+What is frozen is as it is built, in every process: it has no optimizer state, and is in no
+checkpoint.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from torch import nn
+
+from cluster.errors import BadInput
+from model.hub import read_config
+from model.hub_lora import add_lora
+from model.lora import LoraShape
+from model.objectives.base import Objective
+from model.optim import freeze
+from model.transformer import LanguageModel, Stack
+from tasks.tuning.settings import TuningSettings
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def trained_part(module: Module, settings: TuningSettings, base: Path) -> Module:
+    """A network of the folder `base`, with what it is trained with, of which only what the settings
+    say is trained. Raises BadInput when that is nothing.
+    """
+    if settings.train == "full":
+        return module
+    network = next(part for part in module.modules() if isinstance(part, LanguageModel))
+    kept = set(_last(module, network, settings.last_layers)) if settings.train == "last" else ()
+    freeze(p for p in network.parameters() if p not in kept)
+    if settings.train == "lora":
+        lora = settings.lora
+        shape = LoraShape(lora.rank, lora.alpha, lora.dropout)
+        add_lora(network, read_config(base)["model_type"], shape, lora.matrices)
+    if not any(p.requires_grad for p in module.parameters()):
+        raise BadInput(
+            f"train is {settings.train}, which leaves nothing to train: this task has no head "
+            f"beside {base}'s own; take last, lora or full"
+        )
+    return module
+
+
+def _last(module: nn.Module, network: LanguageModel, layers: int) -> Iterator[nn.Parameter]:
+    """Of each stack the last layers, and what comes behind them, an LM head where it is used; one
+    that is tied to the embedding comes before the first.
+    """
+    for name, stack in network.named_modules():
+        if isinstance(stack, Stack):
+            depth = len(stack.blocks)
+            if layers > depth:
+                raise BadInput(f"last_layers is {layers}, the model has {depth} {name} layers")
+            for block in stack.blocks[depth - layers :]:
+                yield from block.parameters()
+            yield from stack.norm.parameters()
+    behind = ("head.", "head_") if isinstance(module, Objective) else ("pooler.",)
+    yield from (p for name, p in network.named_parameters() if name.startswith(behind))
