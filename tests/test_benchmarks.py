@@ -30,9 +30,12 @@ PEERS = {
     "loading": ("datasets", "datasets"),
     "minhash": ("datasketch", "datasketch"),
     "passages": ("pydivsufsort", "pydivsufsort"),
+    "preference_losses": ("trl", "trl"),
     "rouge": ("rouge_score", "rouge-score"),
     "tokenizing": ("tiktoken", "tiktoken"),
 }
+BARE = ("loading", "preference_losses")
+"""Those that take no file."""
 TEXTS = [
     f"Document {n} tells of the mill and the {n * n} wheels of its race. " * 20 for n in range(9)
 ]
@@ -80,7 +83,7 @@ def test_without_its_peer_a_benchmark_names_the_package(
     module, (spec, package) = benchmark(name), PEERS[name]
     if find_spec(spec):
         pytest.skip(f"{package} is installed")
-    call: Any = partial(run, module, monkeypatch, *([] if name == "loading" else [file]))
+    call: Any = partial(run, module, monkeypatch, *([] if name in BARE else [file]))
     if name == "bertscore":
         call = partial(module.main, "folder", 1, file)
     elif name == "rouge":

@@ -6,6 +6,7 @@
                masking, spans, noising, pairs, permuted and mixture
     losses     cross-entropy without ever holding all logits
     modules    a network and an objective as one module that returns the loss
+    preference the same for answers that people prefer to others
 
 A transform is a pure function of a sample's tokens and of a generator keyed by (seed, sample
 number): the same sample gives the same row whatever batch, worker or run it is in. In every module

@@ -3,7 +3,8 @@
 Letters: B rows, T positions, N of a batch together, K of them with a target, D width, V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -35,8 +36,8 @@ class Objective(nn.Module):
     z_loss: float = 0.0
     """Coefficient of the z-loss of the LM head's predictions (`losses.ChunkedCrossEntropy`)."""
 
-    penalty: Tensor | float = 0.0
-    """What z-loss added to the last loss, to be told apart from it."""
+    told: Mapping[str, Tensor] = MappingProxyType({})
+    """Figures of the last batch, means as its loss is; `z_loss` is a part of that loss."""
 
     scored: Callable[..., dict[str, Scored]]
     """Of a batch, every target with its loss, in order, by kind; the objective's own kind first."""
@@ -53,7 +54,9 @@ class Objective(nn.Module):
 
     def token_loss(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
         """Mean loss of the network's own LM head, z-loss included."""
-        loss, self.penalty = token_loss(self.network, hidden_ND, targets_N, self.z_loss)
+        loss, penalty = token_loss(self.network, hidden_ND, targets_N, self.z_loss)
+        if self.z_loss:
+            self.told = {"z_loss": penalty}
         return loss
 
 

@@ -14,6 +14,7 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,7 @@ from tasks.training.tracing import traced
 
 STDERR = 2  # sys.stderr may have been replaced by something without a file
 log = logging.getLogger("headrace.train")
+Told = dict[str, float]
 
 
 def train(job: TrainJob, placement: Placement) -> None:
@@ -233,9 +235,8 @@ class Trainer:
         pieces, weights, tokens = self.take(step, batches)
         taken = time.monotonic()
         seed_dropout(self.job.seed, step, self.world, self.layout.data_rank)
-        loss, penalty, tokens, asked = self.agree(
-            *self.backward(pieces, weights), tokens, due=self.due(started)
-        )
+        mine = self.backward(pieces, weights)
+        loss, told, tokens, asked = self.agree(*mine, tokens, due=self.due(started))
         self.watch(step, loss)
         rate, scale, updating = self.rate(step), self.scale.told(), time.monotonic()
         if self.writing and self.lends:
@@ -254,22 +255,23 @@ class Trainer:
             **self.speed(tokens, ended - started),
             "data_seconds": round(taken - started, 6),
             "update_seconds": round(ended - updating, 6),
-            **({"z_loss": penalty} if penalty else {}),
+            **told,
             **scale,
         }
         return row, asked
 
     def agree(
-        self, loss: float, penalty: float, tokens: float, due: bool
-    ) -> tuple[float, float, float, "Asked"]:
-        """Of all ranks together: mean loss and z-loss, tokens, and what they ask for."""
+        self, loss: float, told: Told, tokens: float, due: bool
+    ) -> tuple[float, Told, float, "Asked"]:
+        """Of all ranks together: mean loss and figures, tokens, and what they ask for."""
         written = self.writing is not None and self.writing.written
         # Sums, so that every rank reads the same answer; only the leader's clock says what is due.
         flags = (self.stop.is_set(), due and self.world.leads, written)
-        sums = self.world.sum([loss, penalty, tokens, *map(float, flags)])
-        size, (stop, save, done) = self.world.size, sums[3:]
+        sums = self.world.sum([loss, tokens, *map(float, flags), *told.values()])
+        size, (stop, save, done) = self.world.size, sums[2:5]
+        means = {name: value / size for name, value in zip(told, sums[5:], strict=True)}
         asked = Asked(stop > 0, save > 0, done == size)
-        return sums[0] / size, sums[1] / size, sums[2] / self.together, asked
+        return sums[0] / size, means, sums[1] / self.together, asked
 
     def due(self, now: float) -> bool:
         """Whether it is time for a checkpoint."""
@@ -298,22 +300,20 @@ class Trainer:
         if self.losses and (usual := self.losses.usual(loss)):
             raise Spike(step, f"loss {loss:.4g}, where {usual:.4g} is usual")
 
-    def backward(
-        self, pieces: list[dict[str, Tensor]], weights: list[float]
-    ) -> tuple[float, float]:
-        """Gradients of this rank's micro-batches; their mean loss, and what z-loss adds to it."""
+    def backward(self, pieces: list[dict[str, Tensor]], weights: list[float]) -> tuple[float, Told]:
+        """Gradients of this rank's micro-batches; their mean loss, and of what else they told."""
         accumulate(self.engine, len(pieces))
         # In fp64 their sum is exact, and so the same when other ranks add them up.
-        total, penalty = torch.zeros(2, dtype=torch.float64, device=self.world.device)
+        total, told = torch.zeros((), dtype=torch.float64, device=self.world.device), Counter()
         for index, (piece, weight) in enumerate(zip(pieces, weights, strict=True), 1):
             loss = weight * self.engine(**{k: t.to(self.world.device) for k, t in piece.items()})
             backward(self.engine, loss, self.scale.value)
-            apart = weight * getattr(self.program.module, "penalty", 0.0)
-            total += loss.detach() - apart
-            penalty += apart
+            found = getattr(self.program.module, "told", {})
+            total += loss.detach() - weight * found.get("z_loss", 0.0)
+            told.update({name: weight * value.double() for name, value in found.items()})
             if index < len(pieces):
                 self.engine.step()  # counts the micro-batch
-        return total.item() / len(pieces), penalty.item() / len(pieces)
+        return total.item() / len(pieces), {k: float(v) / len(pieces) for k, v in told.items()}
 
     def update(self, step: int, loss: float, rate: float) -> float | None:
         """Step the optimizer; the gradient norm before clipping. None: it overflowed in fp16, and
