@@ -36,6 +36,8 @@ from tasks.tokens.vocabulary.stage import train_tokenizer
 from tasks.training.stage import pretrain
 from tasks.tuning.classify.stage import classify
 from tasks.tuning.instruct.stage import instruct
+from tasks.tuning.prefer.settings import PreferSettings
+from tasks.tuning.prefer.stage import prefer, preferences
 
 
 class Data(NamedTuple):
@@ -112,22 +114,37 @@ def variant_score(dag: Dag, recipe: Recipe) -> Node:
 
 
 def adapted(dag: Dag, recipe: Recipe, model: Node) -> None:
-    """Fine-tuning for classification, instruct tuning, answers and their judgement; exams."""
+    """Fine-tuning for classification, to answer and to be preferred; answers of the last of these,
+    and their judgement; exams.
+    """
     last = model
     if recipe.asks_for("classify"):
         dag.add(classify, model=model, settings=recipe.classify, seed=recipe.seed)
     if recipe.asks_for("instruct"):
-        tuned = dag.add(instruct, model=model, settings=recipe.instruct, seed=recipe.seed)
-        asked = recipe.evaluate.answers
-        replies = dag.add(answers, instruct=tuned, settings=asked, seed=recipe.seed)
-        judging = recipe.evaluate.judge
-        dag.add(judge, answers=replies, instruct=tuned, settings=judging, **frozen(dag, judging))
-        last = tuned
+        last = dag.add(instruct, model=model, settings=recipe.instruct, seed=recipe.seed)
+    if recipe.asks_for("prefer") and recipe.prefer is not None:
+        last = preferred(dag, recipe.prefer, recipe.seed, last)
+    if last is not model:
+        asked, judging = recipe.evaluate.answers, recipe.evaluate.judge
+        replies = dag.add(answers, instruct=last, settings=asked, seed=recipe.seed)
+        dag.add(judge, answers=replies, instruct=last, settings=judging, **frozen(dag, judging))
     for path in recipe.evaluate.exams:
         asked = dag.look_up(EXAM, path)
         asking = ExamSettings(exam=asked, model=f"{last.spec.stage}/{last.spec.folder}")
         split = searched(dag, dag.look_up(FILE, asked.rows))
         dag.add(exam, label=asked.name, model=last, settings=asking, **split)
+
+
+def preferred(dag: Dag, settings: PreferSettings, seed: int, model: Node) -> Node:
+    """A model that has learned from preferences."""
+    pairs = dag.add(
+        preferences,
+        model=model,
+        settings=settings.rows(),
+        reference=settings.has_reference,
+        single=settings.loss == "kto",
+    )
+    return dag.add(prefer, model=model, preferences=pairs, settings=settings, seed=seed)
 
 
 def frozen(dag: Dag, settings: JudgeSettings) -> dict[str, Any]:

@@ -49,6 +49,7 @@ from tasks.training.settings import (
 )
 from tasks.tuning.classify.settings import ClassifySettings
 from tasks.tuning.instruct.settings import InstructSettings
+from tasks.tuning.prefer.settings import PreferSettings
 
 SHIPPED = Path(__file__).parent / "recipes"
 MOVED = {
@@ -100,6 +101,7 @@ class Recipe(Settings):
     )
     classify: ClassifySettings | None = ClassifySettings()
     instruct: InstructSettings | None = InstructSettings()
+    prefer: PreferSettings | None = None
     evaluate: EvaluateSettings = EvaluateSettings()
     stages: tuple[OwnStageSettings, ...] = Field((), description="functions of your own as stages")
     placement: Placement = Placement()
@@ -192,6 +194,7 @@ def impossible(family: str, objective: str) -> dict[str, str]:
     if family != "decoder":
         article = "an encoder" if family == "encoder" else "an encoder_decoder"
         found["instruct"] = f"{article} is not tuned to answer, which takes a decoder"
+        found["prefer"] = f"{article} writes no answers to prefer, which takes a decoder"
     if family == "encoder_decoder":
         found["classify"] = "classes are read from a decoder or an encoder"
     if objective != "causal":

@@ -23,6 +23,7 @@ from cluster.placement import Placement
 from cluster.stage import info
 from flows.plan.dag import Node
 from model.flops import flops_per_token, parameter_count
+from tasks.data.reading.settings import SourceSettings
 from tasks.data.reading.sources import resolve
 from tasks.scaling.sweep.plan import MemberSettings, TrunkSettings
 
@@ -34,6 +35,7 @@ Steps = MemberSettings | TrunkSettings
 CPU_FLOPS_PER_THREAD, NOMINAL_WIDTH = 3.5e10, 96
 GPU_FLOPS = 3.3e14
 BYTES_PER_PARAM = 4  # weights are written in fp32
+TOKENS_OF_A_ROW = 200  # of which nothing is known but the size of its file
 
 
 def work_of(node: Node, place: Placement, size: Sizes) -> Work:
@@ -139,6 +141,24 @@ def _instruct(node: Node, place: Placement, size: Sizes) -> Work:
     return found | {"steps": asked.tokens / asked.batch_tokens}
 
 
+def _prefer(node: Node, place: Placement, size: Sizes) -> Work:
+    asked = node.literals["settings"]
+    tokens = _row_tokens(asked.data)
+    found = _scored(node, "model", tokens * asked.epochs, place, size)
+    return found | {"steps": tokens / TOKENS_OF_A_ROW * asked.epochs / asked.batch_rows}
+
+
+def _preferences(node: Node, place: Placement, size: Sizes) -> Work:
+    tokens = _row_tokens(node.literals["settings"].data)
+    return _scored(node, "model", tokens / 3, place, size) | {"params": 0.0}
+
+
+def _row_tokens(data: str) -> float:
+    """Tokens of a file of rows, at four bytes each."""
+    (source,) = resolve((SourceSettings(path=data),))
+    return sum(file.text_bytes for file in source.files) / 4
+
+
 def _answers(node: Node, place: Placement, size: Sizes) -> Work:
     asked = node.literals["settings"]
     drawn = asked.rows + asked.samples * min(asked.rows, asked.sampled_rows)
@@ -187,6 +207,8 @@ KINDS: Mapping[str, Callable[[Node, Placement, Sizes], Work]] = {
     "evaluate": _evaluate,
     "classify": _classify,
     "instruct": _instruct,
+    "preferences": _preferences,
+    "prefer": _prefer,
     "answers": _answers,
     "judge": _judge,
     "steps": _steps,

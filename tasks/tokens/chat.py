@@ -50,18 +50,20 @@ def prompt_ids(encoder: "Encoder", messages: Sequence[Message]) -> list[int]:
     return [id_ for id_, _, _ in encoder.encode_marked(*rendered)]
 
 
-def supervised(encoder: "Encoder", messages: Sequence[Message]) -> tuple[list[int], list[int]]:
+def supervised(
+    encoder: "Encoder", messages: Sequence[Message], first: int = 0
+) -> tuple[list[int], list[int]]:
     """Inputs and targets of a conversation, of equal length.
 
     `targets[i]` is the token after `inputs[i]` where that token belongs to what the assistant says
-    or ends its turn, and -100 (no loss) elsewhere. Raises BadInput where the template takes back
-    what it wrote before, or does not end a turn with a mark.
+    from message `first` on, or ends its turn, and -100 (no loss) elsewhere. Raises BadInput where
+    the template takes back what it wrote before, or does not end a turn with a mark.
     """
     whole = render(encoder, messages)
     tokens = encoder.encode_marked(*whole)
     taught = [False] * len(tokens)
     for turn, message in enumerate(messages):
-        if message["role"] == "assistant":
+        if turn >= first and message["role"] == "assistant":
             begin, end = _turn(encoder, messages, turn, whole.text)
             for place in _answer(encoder, tokens, begin, end):
                 taught[place] = True

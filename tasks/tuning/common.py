@@ -67,12 +67,12 @@ def keep_ledger(draft: Draft, rows: int, rejects: Counter[str]) -> None:
     )
 
 
-def write_history(draft: Draft) -> None:
+def write_history(draft: Draft, figures: tuple[str, ...] = HISTORY) -> None:
     """Copy the training's `metrics.jsonl` into the artifact, and a thinned part into the facts."""
     rows = list(read_rows(draft.scratch / METRICS))
     shutil.copyfile(draft.scratch / METRICS, draft.path / METRICS)
     draft.tokens = rows[-1]["tokens"]
-    draft.facts["history"] = thin(rows, HISTORY)
+    draft.facts["history"] = thin(rows, figures)
 
 
 def save_model(folder: Path, network: "Transformer", base: Path, **extra: Any) -> None:

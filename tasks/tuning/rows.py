@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from cluster.errors import BadInput
 from tasks.data.row_files import read_row_file
@@ -82,7 +82,19 @@ class Pair:
         return kept | ({"messages": self.asked} if self.before else {})
 
 
-Row = TypeVar("Row", Snippet, Pair)
+class Grouped(Protocol):
+    """What a split goes by."""
+
+    @property
+    def group(self) -> str:
+        """What is never divided."""
+
+    @property
+    def order(self) -> str:
+        """The key rows are sorted by."""
+
+
+Row = TypeVar("Row", bound=Grouped)
 
 
 def read_snippets(path: Path, text: str = "text", label: str = "label") -> list[Snippet]:
@@ -117,10 +129,16 @@ def read_pairs(path: Path) -> list[Pair]:
     return sorted(rows, key=lambda row: row.order)
 
 
+def asked_in(row: Mapping[str, Any]) -> str | None:
+    """The instruction of a row and what it asks about, as one text; None where there is none."""
+    instruction = next((str(row[name]) for name in INSTRUCTION_NAMES if name in row), None)
+    material = next((str(row[name]) for name in MATERIAL_NAMES if row.get(name)), None)
+    return f"{instruction}\n\n{material}" if instruction and material else instruction
+
+
 def _pair(row: Mapping[str, Any], path: Path, number: int) -> Pair:
     instruction = str(_field(row, INSTRUCTION_NAMES, path, number))
-    material = next((str(row[name]) for name in MATERIAL_NAMES if row.get(name)), None)
-    asked = f"{instruction}\n\n{material}" if material else instruction
+    asked = asked_in(row) or instruction
     response = str(_field(row, RESPONSE_NAMES, path, number) or "")
     label, context = str(row.get("id", number)), str(row.get("context") or "")
     return Pair(label, asked, response, context, digest(asked), number)
@@ -128,18 +146,7 @@ def _pair(row: Mapping[str, Any], path: Path, number: int) -> Pair:
 
 def _conversation(row: Mapping[str, Any], field: str, path: Path, number: int) -> Pair:
     """The turns up to the assistant's last one."""
-    said, text = TURNS[field]
-    try:
-        turns = [(ROLES.get(one[said], one[said]), str(one[text] or "")) for one in row[field]]
-    except (TypeError, KeyError) as error:
-        raise BadInput(
-            f"{path}, line {number}: `{field}` must be a list of turns, each with `{said}` and "
-            f"`{text}`; {error!r}"
-        ) from error
-    if unknown := sorted({role for role, _ in turns} - set(KNOWN_ROLES)):
-        raise BadInput(
-            f"{path}, line {number}: role {unknown[0]!r} is none of {', '.join(KNOWN_ROLES)}"
-        )
+    turns = read_turns(row[field], f"{path}, line {number}", field)
     while turns and turns[-1][0] != "assistant":
         turns.pop()
     if len(turns) < 2:
@@ -148,6 +155,23 @@ def _conversation(row: Mapping[str, Any], field: str, path: Path, number: int) -
     label, context = str(row.get("id", number)), str(row.get("context") or "")
     group = digest(*(text for _, text in turns[:-1]))
     return Pair(label, asked, response, context, group, number, tuple(before), asker)
+
+
+def read_turns(listed: Any, where: str, field: str) -> list[Turn]:
+    """The turns of a conversation, as OpenAI's or ShareGPT's rows have them. Raises BadInput that
+    says where for what is no list of turns, and for a role that nobody has.
+    """
+    try:
+        names = next(names for names in TURNS.values() if not listed or names[0] in listed[0])
+        turns = [tuple(str(one[name] or "") for name in names) for one in listed]
+    except (TypeError, KeyError, StopIteration) as error:
+        forms = " or ".join(f"`{said}` and `{text}`" for said, text in TURNS.values())
+        raise BadInput(
+            f"{where}: `{field}` must be a list of turns, each with {forms}; {error!r}"
+        ) from error
+    if unknown := sorted({ROLES.get(role, role) for role, _ in turns} - set(KNOWN_ROLES)):
+        raise BadInput(f"{where}: role {unknown[0]!r} is none of {', '.join(KNOWN_ROLES)}")
+    return [(ROLES.get(role, role), text) for role, text in turns]
 
 
 def read_shots(path: Path) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ A recipe names the data by path; a stage's identity is the content behind it.
 
 from collections import Counter
 from pathlib import Path
+from typing import Protocol
 
 from cluster.errors import BadInput
 from tasks.data.reading.settings import SourceSettings
@@ -37,7 +38,7 @@ def labelled_rows(
     if settings.heldout is None:
         train, heldout = split_each_class(rows, settings.heldout_share)
     else:
-        measured = read_snippets(_file(settings.heldout), settings.text, settings.label)
+        measured = read_snippets(row_file(settings.heldout), settings.text, settings.label)
         heldout = distinct(measured, lambda row: row.text)
         rejects["repeated_text"] += len(measured) - len(heldout)
         known = {row.text for row in heldout}
@@ -62,7 +63,15 @@ def instruction_pairs(settings: InstructSettings) -> tuple[list[Pair], list[Pair
     return train, heldout, +rejects
 
 
-def describe(settings: ClassifySettings | InstructSettings) -> str:
+class OfData(Protocol):
+    """Settings that name rows."""
+
+    @property
+    def data(self) -> str:
+        """What the rows are in."""
+
+
+def describe(settings: OfData) -> str:
     """What the figures of a tuning are about, for the report."""
     if not settings.data.startswith(PYTHON):
         return f"rows of {Path(settings.data).name}"
@@ -81,11 +90,11 @@ def _snippets(settings: ClassifySettings) -> list[Snippet]:
     if settings.data.startswith(PYTHON):
         files = _python(settings.data)
         return snippets_of_python(files, settings.classes, settings.rows_per_class)
-    return read_snippets(_file(settings.data), settings.text, settings.label)
+    return read_snippets(row_file(settings.data), settings.text, settings.label)
 
 
 def _pairs(data: str) -> list[Pair]:
-    return pairs_of_python(_python(data)) if data.startswith(PYTHON) else read_pairs(_file(data))
+    return pairs_of_python(_python(data)) if data.startswith(PYTHON) else read_pairs(row_file(data))
 
 
 def _python(data: str) -> list[tuple[str, Path]]:
@@ -93,7 +102,8 @@ def _python(data: str) -> list[tuple[str, Path]]:
     return [(file.name.removeprefix("site-packages/"), file.path) for file in files]
 
 
-def _file(data: str) -> Path:
+def row_file(data: str) -> Path:
+    """The one file of rows that a recipe names. Raises BadInput where it is none."""
     (source,) = resolve((SourceSettings(path=data),))
     if len(source.files) != 1 or source.files[0].format not in (".jsonl", ".ndjson"):
         raise BadInput(

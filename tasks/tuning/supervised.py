@@ -1,11 +1,16 @@
 """Supervised examples laid into rows of one length, several to a row, attention kept apart."""
 
 from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tasks.tokens.chat import NO_LOSS
 from tasks.tokens.permutation import permute
+
+if TYPE_CHECKING:
+    from tasks.tokens.encoder import Encoder
 
 Example = tuple[Sequence[int], Sequence[int]]
 
@@ -35,6 +40,21 @@ def pack(examples: Sequence[Example], context: int, pad: int) -> dict[str, np.nd
             batch["positions"][here] = np.arange(len(inputs))
             start += len(inputs)
     return batch
+
+
+def marked(encoder: "Encoder", example: Example) -> str:
+    """An example decoded with its special tokens, and what is taught between ⟦ and ⟧."""
+    inputs, targets = example
+    told = [(inputs[0], False)] + [
+        (target, True) if target != NO_LOSS else (following, False)
+        for target, following in zip(targets, [*inputs[1:], NO_LOSS], strict=True)
+        if target != NO_LOSS or following != NO_LOSS
+    ]
+    text = ""
+    for taught, run in groupby(told, key=lambda token: token[1]):
+        part = encoder.decode([token for token, _ in run], specials=True)
+        text += f"⟦{part}⟧" if taught else part
+    return text
 
 
 def rows_of(lengths: Sequence[int], context: int) -> list[list[int]]:

@@ -1,0 +1,1 @@
+"""Stages `preferences` and `prefer`: make answers likelier that people prefer to others."""

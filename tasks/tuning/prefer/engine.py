@@ -1,0 +1,174 @@
+"""The engine of stage `prefer`: preferences to a tuned model, and rewards of held-out answers.
+
+Letters: N answers, B samples of a batch, R answers of a sample.
+"""
+
+import logging
+import shutil
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file
+
+from cluster.artifact import Artifact, brought
+from cluster.store import Draft
+from model import hub
+from model.flops import flops_per_token
+from model.objectives.preference import PreferenceLM
+from model.transformer import Transformer
+from tasks.data.row_files import write_json_lines
+from tasks.inference.generation import load_model
+from tasks.tokens.chat import NO_LOSS
+from tasks.training.job import Program
+from tasks.training.launch import launch, load_trained
+from tasks.tuning.classify.metrics import wilson_interval
+from tasks.tuning.common import HISTORY, save_model, tuning_job, write_history
+from tasks.tuning.prefer.encode import SIDES, Arrays, rows_of, scored
+from tasks.tuning.prefer.settings import PreferSettings
+from tasks.tuning.sources import describe
+from tasks.tuning.supervised import sample_numbers
+
+TOLD = ("reward_accuracy", "reward_margin")
+log = logging.getLogger("headrace.prefer")
+
+
+def tune(
+    base: Path, preferences: Artifact, settings: PreferSettings, seed: int, draft: Draft
+) -> None:
+    """Carry out the stage."""
+    network, _ = load_model(base)
+    assert isinstance(network, Transformer), "stage `preferences` refuses others"
+    train, heldout = (preferences.file(f"{side}.safetensors") for side in SIDES)
+    build = partial(program, base, train, settings, seed)
+    items = preferences.manifest.facts["training_rows"]
+    steps = max(1, round(settings.epochs * items / settings.batch_rows))
+    longest = preferences.manifest.facts["longest_train"]
+    job = tuning_job(
+        build,
+        steps,
+        settings.batch_rows // settings.sample_rows,
+        settings,
+        seed,
+        draft,
+        sample_tokens=2 * settings.sample_rows * longest,
+        flops_per_token=flops_per_token(network.config),
+    )
+    log.info("%d rows, %d steps", items, steps)
+    weights = launch(job, draft.placement)
+    module = preferring(network, settings)
+    load_trained(module, weights)
+    measure(module, load_file(heldout), draft)
+    save_model(draft.path, network, base)
+    shutil.copyfile(preferences.file("heldout.jsonl"), draft.path / "heldout.jsonl")
+    write_history(draft, (*HISTORY, *TOLD))
+    draft.rows, draft.facts["task"] = items, describe(settings)
+
+
+def preferring(network: Transformer, settings: PreferSettings) -> PreferenceLM:
+    """The network with the loss of these settings."""
+    return PreferenceLM(
+        network, settings.loss, settings.beta, settings.desirable, settings.undesirable
+    )
+
+
+def program(base: Path, rows: Path, settings: PreferSettings, seed: int) -> Program:
+    """What every training process runs: the model that is tuned, and its samples."""
+    arrays = load_file(brought(rows))
+    network = hub.load(brought(base))
+    assert isinstance(network, Transformer), "stage `preferences` refuses others"
+    return Program(preferring(network, settings), partial(batch, arrays, settings, seed))
+
+
+def batch(arrays: Arrays, settings: PreferSettings, seed: int, first: int, count: int) -> Arrays:
+    """Samples `first` to `first + count`: arrays `[B, R, T]`, and what the loss takes beside."""
+    numbers = chosen(arrays, settings, seed, first, count)
+    found = rows_of(arrays, numbers)
+    if settings.has_reference:
+        found["reference"] = arrays["log_probs"][numbers]
+    else:
+        found["token_share"] = token_shares(arrays, settings, seed, first, count)
+    if settings.loss == "kto":
+        found["wanted"] = arrays["wanted"][numbers[:, : settings.sample_rows]]
+    return found
+
+
+def chosen(
+    arrays: Arrays, settings: PreferSettings, seed: int, first: int, count: int
+) -> np.ndarray:
+    """The numbers of the answers of some samples, `[B, R]`: pairs; or groups of KTO, behind which
+    are the mismatched ones.
+    """
+    each, items = settings.sample_rows, len(np.unique(arrays["item"]))
+    numbers = sample_numbers(first * each, count * each, items, seed)
+    if settings.loss == "kto":
+        numbers = numbers.reshape(count, each)
+        return np.concatenate([numbers, items + numbers], axis=1)
+    return np.stack([2 * numbers, 2 * numbers + 1], axis=1)
+
+
+def token_shares(
+    arrays: Arrays, settings: PreferSettings, seed: int, first: int, count: int
+) -> np.ndarray:
+    """For each sample: over all tokens of the wanted rows of its whole batch, its samples."""
+    size, numbers = settings.batch_rows, np.arange(first, first + count) // settings.batch_rows
+    shares = {}
+    for step in np.unique(numbers):
+        whole = chosen(arrays, settings, seed, int(step) * size, size)
+        shares[step] = size / arrays["lengths"][whole[:, 0]].sum()
+    return np.array([shares[step] for step in numbers], np.float32)
+
+
+def measure(module: PreferenceLM, arrays: Arrays, draft: Draft) -> None:
+    """Metrics of held-out answers, and `rewards.jsonl` with what each was found worth."""
+    assert isinstance(module.network, Transformer)
+    reference = arrays["log_probs"]
+    found = torch.from_numpy(scored(module.network, arrays, draft))
+    answers = torch.from_numpy(arrays["answers"])
+    by = None if module.loss == "orpo" else torch.from_numpy(reference)
+    rewards = (module.beta * module.scores(found, answers, by)).numpy()
+    draft.metrics |= figures(rewards, arrays) | {"rows": float(len(np.unique(arrays["item"])))}
+    rows = zip(arrays["item"], arrays["wanted"], rewards, reference, strict=True)
+    write_json_lines(
+        draft.path / "rewards.jsonl",
+        (
+            {"row": int(item), "wanted": bool(yes), "reward": float(r), "log_prob_before": float(b)}
+            for item, yes, r, b in rows
+        ),
+    )
+
+
+def figures(rewards: np.ndarray, arrays: Arrays) -> dict[str, float]:
+    """Of rewards `[N]`: how many couples of a wanted and an unwanted answer are in order, and by
+    how much, beside what the length alone, and the model before, would have made of them.
+    """
+    yes, no, paired = couples(arrays)
+    if not len(yes):
+        return {}
+    lengths, before = (arrays["answers"] != NO_LOSS).sum(-1), arrays["log_probs"]
+    ahead = {
+        name: values[yes] - values[no]
+        for name, values in (("", rewards), ("_length", lengths), ("_before", before))
+    }
+    found = {f"reward_accuracy{name}": float((gap > 0).mean()) for name, gap in ahead.items()}
+    shorter = float((ahead["_length"] < 0).mean())
+    found["reward_accuracy_length"] = max(found["reward_accuracy_length"], shorter)
+    found["reward_margin"] = float(ahead[""].mean())
+    if paired:
+        right = int((ahead[""] > 0).sum())
+        low, high = wilson_interval(right, len(yes))
+        found |= {"reward_accuracy_low": low, "reward_accuracy_high": high}
+    return found
+
+
+def couples(arrays: Arrays) -> tuple[np.ndarray, np.ndarray, bool]:
+    """The numbers of wanted answers, and of the unwanted ones to compare each with: those of the
+    same rows (the last is True), or where rows have one answer, each with all.
+    """
+    items, wanted = arrays["item"], arrays["wanted"].astype(bool)
+    first = np.flatnonzero(items[:-1] == items[1:])
+    if len(first):
+        return first, first + 1, True
+    yes, no = np.flatnonzero(wanted), np.flatnonzero(~wanted)
+    return np.repeat(yes, len(no)), np.tile(no, len(yes)), False
