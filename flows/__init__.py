@@ -6,7 +6,8 @@ read > filter > dedup > redact +-> tokenizer -+
                                                   |
                                                   +-> pretrain +-> evaluate
                                                                +-> classify
-                                                               +-> instruct > answers > judge
+                                                               +-> instruct > prefer > answers
+                                                                                        > judge
 
 every stage -> report
 """

@@ -162,9 +162,10 @@ class Recipe(Settings):
         return getattr(self, stage) is not None
 
     def left_out(self) -> list[str]:
-        """The stages that this model cannot do, each with the reason, for the reader of a plan."""
+        """The usual stages that this model cannot do, each with the reason, for a plan's reader."""
         reasons = impossible(self.model.family, self.pretrain.objective)
-        return [f"{name} is left out: {why}" for name, why in reasons.items()]
+        usual = [name for name in reasons if type(self).model_fields[name].default is not None]
+        return [f"{name} is left out: {reasons[name]}" for name in usual]
 
     @property
     def dated(self) -> bool:

@@ -29,6 +29,7 @@ from tasks.tuning.prefer.encode import SIDES, Arrays, rows_of, scored
 from tasks.tuning.prefer.settings import PreferSettings
 from tasks.tuning.sources import describe
 from tasks.tuning.supervised import sample_numbers
+from tasks.tuning.trained_part import trained_part
 
 TOLD = ("reward_accuracy", "reward_margin")
 log = logging.getLogger("headrace.prefer")
@@ -57,7 +58,7 @@ def tune(
     )
     log.info("%d rows, %d steps", items, steps)
     weights = launch(job, draft.placement)
-    module = preferring(network, settings)
+    module = preferring(network, settings, base)
     load_trained(module, weights)
     measure(module, load_file(heldout), draft)
     save_model(draft.path, network, base)
@@ -66,11 +67,12 @@ def tune(
     draft.rows, draft.facts["task"] = items, describe(settings)
 
 
-def preferring(network: Transformer, settings: PreferSettings) -> PreferenceLM:
-    """The network with the loss of these settings."""
-    return PreferenceLM(
+def preferring(network: Transformer, settings: PreferSettings, base: Path) -> PreferenceLM:
+    """The network of a folder with the loss of these settings."""
+    module = PreferenceLM(
         network, settings.loss, settings.beta, settings.desirable, settings.undesirable
     )
+    return trained_part(module, settings, base)
 
 
 def program(base: Path, rows: Path, settings: PreferSettings, seed: int) -> Program:
@@ -78,7 +80,7 @@ def program(base: Path, rows: Path, settings: PreferSettings, seed: int) -> Prog
     arrays = load_file(brought(rows))
     network = hub.load(brought(base))
     assert isinstance(network, Transformer), "stage `preferences` refuses others"
-    return Program(preferring(network, settings), partial(batch, arrays, settings, seed))
+    return Program(preferring(network, settings, base), partial(batch, arrays, settings, seed))
 
 
 def batch(arrays: Arrays, settings: PreferSettings, seed: int, first: int, count: int) -> Arrays:
