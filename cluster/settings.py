@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+from pydantic.fields import FieldInfo
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Settings(BaseModel):
         `found` has what every name in the settings stands for (`contents`); nothing is read here.
         """
         return {
-            name: _identity(getattr(self, name), content_of(field.metadata), found)
+            field.alias or name: _identity(getattr(self, name), content_of(field.metadata), found)
             for name, field in type(self).model_fields.items()
             if not any(isinstance(mark, Gate | Aside) for mark in field.metadata)
         }
@@ -86,6 +87,21 @@ def contents(
             found[mark, name] = mark.of(name)
             queue += _names(found[mark, name])
     return found
+
+
+def keys(settings: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a class of settings by the keys that a recipe has for them."""
+    return {field.alias or name: field for name, field in settings.model_fields.items()}
+
+
+def said(settings: type[BaseModel], values: Mapping[str, Any]) -> set[str]:
+    """The keys that plain values set to anything but their defaults."""
+    known = {key: field.get_default() for key, field in keys(settings).items()}
+    return {
+        key
+        for key, value in values.items()
+        if (tuple(value) if isinstance(value, list) else value) != known.get(key, ...)
+    }
 
 
 def limits(settings: Any) -> list[str]:

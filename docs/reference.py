@@ -19,6 +19,8 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from cluster.settings import keys
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("flows", "tasks", "model", "cluster")
 ROOM = 2
@@ -50,7 +52,7 @@ def settings_page() -> str:
     from tasks.evaluation.exams.definition import Exam
 
     known: dict[type[BaseModel], str] = {}
-    plain = {n: f for n, f in Recipe.model_fields.items() if section(f.annotation) is None}
+    plain = {n: f for n, f in keys(Recipe).items() if section(f.annotation) is None}
     parts = [
         "# Settings",
         "Every key that a recipe may have. `--set KEY=VALUE` takes the same keys; items of a list "
@@ -59,10 +61,10 @@ def settings_page() -> str:
         "## The recipe",
         fields(Recipe, plain, "", {}),
     ]
-    for name, field in Recipe.model_fields.items():
+    for name, field in keys(Recipe).items():
         if name not in plain:
             parts += sections(name, field, field.default, 2, known)
-    parts += ["## An exam", first_lines(Exam), fields(Exam, Exam.model_fields, "", {})]
+    parts += ["## An exam", first_lines(Exam), fields(Exam, keys(Exam), "", {})]
     return page(parts)
 
 
@@ -82,8 +84,8 @@ def sections(
         yield f"The keys of [`{there}`](#{there.replace('.', '')}){differing(default)}"
         return
     known[settings] = key
-    inner = {n: f for n, f in settings.model_fields.items() if section(f.annotation)}
-    own = {n: f for n, f in settings.model_fields.items() if n not in inner}
+    inner = {n: f for n, f in keys(settings).items() if section(f.annotation)}
+    own = {n: f for n, f in keys(settings).items() if n not in inner}
     yield fields(settings, own, f"{key}.", default)
     for name, one in inner.items():
         there = value_of(default, name, one.default)

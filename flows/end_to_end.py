@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from flows.ablation import ablation
 from flows.own_stages import behind, beside
@@ -15,11 +16,14 @@ from flows.plan.dag import Dag, Node
 from flows.plan.mixing import mixture_of, packing_of
 from flows.recipe import Recipe
 from flows.sweeping import sweep
+from tasks.adoption.folder import folder_of, known_artifact
+from tasks.adoption.stage import AdoptSettings, adopt, adopt_tokenizer
 from tasks.data.decontamination.stage import decontaminate
 from tasks.data.deduplication.stage import dedup, earlier_artifacts
 from tasks.data.filtering.stage import filter_text
 from tasks.data.privacy.stage import redact
 from tasks.data.reading.hashes import FILE
+from tasks.data.reading.remote import HUB
 from tasks.data.reading.stage import ReadSettings, read
 from tasks.evaluation.answers import answers
 from tasks.evaluation.exams.definition import EXAM
@@ -43,7 +47,7 @@ from tasks.tuning.prefer.stage import prefer, preferences
 class Data(NamedTuple):
     """What training needs."""
 
-    tokenizer: Node
+    tokenizer: Node | Artifact
     shards: Node
 
 
@@ -59,9 +63,31 @@ def prepare_data(dag: Dag, recipe: Recipe) -> Data:
     if recipe.decontaminate:
         unique = then(dag.add(decontaminate, text=unique, settings=recipe.decontaminate))
     clean = then(dag.add(redact, text=unique, settings=recipe.redact))
-    tokenizer = dag.add(train_tokenizer, text=clean, settings=recipe.vocabulary())
+    tokenizer = tokenized(dag, recipe, clean)
     packed = dag.add(shards, text=clean, tokenizer=tokenizer, settings=recipe.shards)
     return Data(tokenizer, packed)
+
+
+def tokenized(dag: Dag, recipe: Recipe, text: Node) -> Node | Artifact:
+    """The tokenizer: one that exists, that of the model to start from, or a new one."""
+    if recipe.tokenizer.origin:
+        return dag.add(adopt_tokenizer, settings=recipe.tokenizer)
+    if recipe.model.origin:
+        return started(dag, recipe)
+    return dag.add(train_tokenizer, text=text, settings=recipe.vocabulary())
+
+
+def started(dag: Dag, recipe: Recipe) -> Node | Artifact:
+    """The model that a recipe starts from: an artifact of this home, or one taken in."""
+    origin = recipe.model.origin
+    assert origin is not None
+    other = recipe.tokenizer.origin
+    if not other and not origin.startswith(HUB) and (own := known_artifact(folder_of(origin))):
+        return own
+    given: dict[str, Any] = {}
+    if other:
+        given["tokenizer"] = dag.add(adopt_tokenizer, settings=recipe.tokenizer)
+    return dag.add(adopt, settings=AdoptSettings(model=origin), **given)
 
 
 def pretrained(dag: Dag, recipe: Recipe, data: Data | None = None, variant: bool = False) -> Node:
@@ -70,11 +96,12 @@ def pretrained(dag: Dag, recipe: Recipe, data: Data | None = None, variant: bool
     arranged = arrangement(dag, recipe, data)
     drawn: dict[str, Any] = {"mixture": mixture} if (mixture := mixture_of(dag, recipe)) else {}
     drawn |= {"variant": True} if variant else {}
+    drawn |= {"start": started(dag, recipe)} if recipe.model.origin else {}
     model = dag.add(
         pretrain,
         shards=data.shards,
         tokenizer=data.tokenizer,
-        settings=recipe.pretrain.model_copy(update={"mixture": ()}),
+        settings=recipe.training.model_copy(update={"mixture": ()}),
         model=recipe.model,
         seed=recipe.seed,
         **arranged,
@@ -113,7 +140,7 @@ def variant_score(dag: Dag, recipe: Recipe) -> Node:
     return next(n for n in dag if n.spec.stage == "evaluate" and n.arguments["model"] is model)
 
 
-def adapted(dag: Dag, recipe: Recipe, model: Node) -> None:
+def adapted(dag: Dag, recipe: Recipe, model: Node | Artifact) -> None:
     """Fine-tuning for classification, to answer and to be preferred; answers of the last of these,
     and their judgement; exams.
     """
@@ -124,18 +151,16 @@ def adapted(dag: Dag, recipe: Recipe, model: Node) -> None:
         last = dag.add(instruct, model=model, settings=recipe.instruct, seed=recipe.seed)
     if recipe.asks_for("prefer") and recipe.prefer is not None:
         last = preferred(dag, recipe.prefer, recipe.seed, last)
-    if last is not model:
-        asked, judging = recipe.evaluate.answers, recipe.evaluate.judge
-        replies = dag.add(answers, instruct=last, settings=asked, seed=recipe.seed)
-        dag.add(judge, answers=replies, instruct=last, settings=judging, **frozen(dag, judging))
+    if isinstance(last, Node) and last is not model:
+        answered(dag, recipe, last)
     for path in recipe.evaluate.exams:
         asked = dag.look_up(EXAM, path)
-        asking = ExamSettings(exam=asked, model=f"{last.spec.stage}/{last.spec.folder}")
+        asking = ExamSettings(exam=asked, model=_named(last))
         split = searched(dag, dag.look_up(FILE, asked.rows))
         dag.add(exam, label=asked.name, model=last, settings=asking, **split)
 
 
-def preferred(dag: Dag, settings: PreferSettings, seed: int, model: Node) -> Node:
+def preferred(dag: Dag, settings: PreferSettings, seed: int, model: Node | Artifact) -> Node:
     """A model that has learned from preferences."""
     pairs = dag.add(
         preferences,
@@ -145,6 +170,18 @@ def preferred(dag: Dag, settings: PreferSettings, seed: int, model: Node) -> Nod
         single=settings.loss == "kto",
     )
     return dag.add(prefer, model=model, preferences=pairs, settings=settings, seed=seed)
+
+
+def _named(model: Node | Artifact) -> str:
+    return model.name if isinstance(model, Artifact) else f"{model.spec.stage}/{model.spec.folder}"
+
+
+def answered(dag: Dag, recipe: Recipe, tuned: Node) -> None:
+    """The answers of a tuned model, and what a judge says of them."""
+    if recipe.evaluate.answers:
+        asked, judging = recipe.evaluate.answers, recipe.evaluate.judge
+        replies = dag.add(answers, instruct=tuned, settings=asked, seed=recipe.seed)
+        dag.add(judge, answers=replies, instruct=tuned, settings=judging, **frozen(dag, judging))
 
 
 def frozen(dag: Dag, settings: JudgeSettings) -> dict[str, Any]:
@@ -170,8 +207,8 @@ def searched(dag: Dag, rows_hash: str) -> dict[str, Node]:
 
 def end_to_end(dag: Dag, recipe: Recipe) -> None:
     """Everything: data, model, tuning and scores, scaling laws."""
-    data = prepare_data(dag, recipe)
-    model = pretrained(dag, recipe, data)
+    data = prepare_data(dag, recipe) if recipe.sources else None
+    model = pretrained(dag, recipe, data) if recipe.pretrain else started(dag, recipe)
     adapted(dag, recipe, model)
     if recipe.asks_for("sweep") and not recipe.over:
         scaling_laws(dag, recipe, data)

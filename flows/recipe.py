@@ -4,8 +4,6 @@ A recipe is YAML; it needs `name` and `sources`, every other section has default
 in `flows/recipes/`. Everything is identity but `placement`, which says where a run happens.
 """
 
-import difflib
-import types
 import typing
 from datetime import date
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import Annotated, Any
 
 import yaml
 from pydantic import (
-    BaseModel,
     Field,
     ValidationError,
     ValidationInfo,
@@ -26,6 +23,7 @@ from cluster.placement import Placement
 from cluster.settings import Settings, nearest
 from flows.days import is_dated, on_day
 from flows.own_stages import OwnStageSettings
+from flows.recipe_faults import explain
 from model.objectives.catalog import DEFAULT, special_tokens
 from tasks.data.decontamination.settings import DecontaminateSettings
 from tasks.data.deduplication.settings import DedupSettings
@@ -52,20 +50,17 @@ from tasks.tuning.instruct.settings import InstructSettings
 from tasks.tuning.prefer.settings import PreferSettings
 
 SHIPPED = Path(__file__).parent / "recipes"
-MOVED = {
-    "pretrain.micro_batch_tokens": "placement.micro_batch_tokens",
-    "placement.sequence_workers": "placement.context_parallel",
-    "placement.tensor_workers": "placement.tensor_parallel",
-    "placement.recompute": "placement.activation_checkpointing",
-}
-"""Keys of earlier recipes, and what they are called now."""
+ADDED = ("sweep", "classify", "instruct")
+"""Sections that are there by default, of a model that is trained from nothing."""
 
 
 class EvaluateSettings(Settings):
     """How the finished models are measured."""
 
     heldout: HeldoutSettings = HeldoutSettings()
-    answers: AnswerSettings = AnswerSettings()
+    answers: AnswerSettings | None = Field(
+        AnswerSettings(), description="null: a tuned model is not asked, and nothing is judged"
+    )
     judge: JudgeSettings = JudgeSettings()
     exams: tuple[str, ...] = Field((), description="YAML files of exams for the finished model")
 
@@ -77,7 +72,9 @@ class Recipe(Settings):
     seed: int = Field(
         0, ge=0, description="seed of what is trained, tuned and sampled; text and tokens have none"
     )
-    sources: tuple[SourceSettings, ...] = Field(min_length=1, description="where text comes from")
+    sources: tuple[SourceSettings, ...] = Field(
+        (), description="where text comes from; none where pretrain is null"
+    )
     read: ReadingSettings = ReadingSettings()
     filters: FilterSettings = FilterSettings()
     dedup: DedupSettings = DedupSettings()
@@ -86,7 +83,7 @@ class Recipe(Settings):
     tokenizer: TokenizerSettings = TokenizerSettings()
     shards: ShardSettings = ShardSettings()
     model: ModelSettings = ModelSettings()
-    pretrain: PretrainSettings = Field(PretrainSettings(), validate_default=True)
+    pretrain: PretrainSettings | None = Field(PretrainSettings(), validate_default=True)
     sweep: SweepSettings | None = SweepSettings()
     fit: FitSettings = FitSettings()
     over: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(
@@ -110,6 +107,8 @@ class Recipe(Settings):
     @classmethod
     def _objective_of_the_family(cls, value: Any, info: ValidationInfo) -> Any:
         """A recipe that names no objective has its family's."""
+        if value is None:
+            return None
         if isinstance(value, PretrainSettings):
             value = value.model_dump(exclude_unset=True)
         if isinstance(value, dict) and "model" in info.data:
@@ -119,23 +118,47 @@ class Recipe(Settings):
     @model_validator(mode="before")
     @classmethod
     def _stages_of_the_model(cls, values: Any) -> Any:
-        """Stages that the model cannot do are left out, unless the recipe asks for them."""
+        """Stages that the model cannot do are left out, unless the recipe asks for them; and those
+        that nobody asked for of a model that exists.
+        """
         if not isinstance(values, dict):
             return values
-        return {**dict.fromkeys(impossible(*_described(values))), **values}
+        absent = ADDED if _starts_from_a_model(values) else impossible(*_described(values))
+        return {**dict.fromkeys(absent), **values}
 
     @model_validator(mode="after")
     def _buildable_model(self) -> "Recipe":
         """What does not fit together is refused before any stage runs."""
-        self.model.config(self.tokenizer.vocab_size, self.pretrain.context)
-        check_objective(self.model, self.pretrain)
-        check_rates(self.model, self.pretrain.optimizer)
-        self.vocabulary()
+        self._something_to_train_on()
+        if self.pretrain is not None:
+            self.model.config(self.tokenizer.vocab_size, self.pretrain.context)
+            check_objective(self.model, self.pretrain)
+            check_rates(self.model, self.pretrain.optimizer)
+            self.vocabulary()
         return self
+
+    def _something_to_train_on(self) -> None:
+        """Training needs text, and where there is none a model that exists."""
+        if self.pretrain is not None and not self.sources:
+            without = " (or `pretrain: null`)" if self.model.origin else ""
+            raise ValueError(f"'sources' is missing: training needs text{without}")
+        if self.pretrain is None and not self.model.origin:
+            raise ValueError("pretrain: null is for a model that exists: give `model: {from: ...}`")
+        if self.model.origin and self.sweep:
+            raise ValueError("sweep: its networks are trained from nothing; leave out model.from")
+
+    @property
+    def training(self) -> PretrainSettings:
+        """How the model is trained. Raises BadInput for a recipe that trains none."""
+        if self.pretrain is None:
+            raise BadInput(f"recipe '{self.name}' has `pretrain: null`: it trains no model on text")
+        return self.pretrain
 
     def vocabulary(self) -> TokenizerSettings:
         """The tokenizer's settings, with the special tokens that the objective needs."""
-        training, own = self.pretrain, self.tokenizer.special_tokens
+        if self.tokenizer.origin:
+            return self.tokenizer
+        training, own = self.training, self.tokenizer.special_tokens
         kinds = special_tokens(
             training.objective, self.model.family, training.context, training.rates
         )
@@ -149,11 +172,11 @@ class Recipe(Settings):
         """Whether training draws from the sources by weight, rather than from all text in turn."""
         weights = {source.weight for source in self.sources}
         capped = any(source.max_epochs is not None for source in self.sources)
-        return len(weights) > 1 or capped or bool(self.pretrain.mixture)
+        return len(weights) > 1 or capped or bool(self.training.mixture)
 
     def asks_for(self, stage: str) -> bool:
         """Whether an optional stage is wanted. Raises BadInput when this model cannot do it."""
-        why = impossible(self.model.family, self.pretrain.objective).get(stage)
+        why = impossible(self.model.family, self._objective).get(stage)
         if getattr(self, stage) and why:
             raise BadInput(
                 f"recipe '{self.name}' has a section `{stage}`, but {why}; "
@@ -163,9 +186,14 @@ class Recipe(Settings):
 
     def left_out(self) -> list[str]:
         """The usual stages that this model cannot do, each with the reason, for a plan's reader."""
-        reasons = impossible(self.model.family, self.pretrain.objective)
-        usual = [name for name in reasons if type(self).model_fields[name].default is not None]
-        return [f"{name} is left out: {reasons[name]}" for name in usual]
+        if self.model.origin:  # of which only what is asked for is made
+            return []
+        reasons = impossible(self.model.family, self._objective)
+        return [f"{name} is left out: {reasons[name]}" for name in reasons if name in ADDED]
+
+    @property
+    def _objective(self) -> str:
+        return self.pretrain.objective if self.pretrain else DEFAULT[self.model.family]
 
     @property
     def dated(self) -> bool:
@@ -201,6 +229,13 @@ def impossible(family: str, objective: str) -> dict[str, str]:
     if objective != "causal":
         found["sweep"] = f"scaling laws are of causal losses, the objective is {objective}"
     return found
+
+
+def _starts_from_a_model(values: dict[str, Any]) -> bool:
+    model = values.get("model")
+    if isinstance(model, ModelSettings):
+        return model.origin is not None
+    return isinstance(model, dict) and bool(model.get("from"))
 
 
 def _described(values: dict[str, Any]) -> tuple[str, str]:
@@ -330,55 +365,5 @@ def validate(values: dict[str, Any], origin: str) -> Recipe:
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        lines = [_explain(fault) for fault in error.errors()]
+        lines = [explain(fault, Recipe) for fault in error.errors()]
         raise BadInput(f"{origin}: " + "; ".join(lines)) from None
-
-
-def _explain(fault: Any) -> str:
-    """One validation fault in words, with the nearest key for an unknown one."""
-    place = ".".join(str(part) for part in fault["loc"])
-    if place in MOVED:
-        return f"'{place}' is `{MOVED[place]}` now; write its value there"
-    if fault["type"] == "extra_forbidden":
-        *section, key = fault["loc"]
-        mistyped = difflib.get_close_matches(str(key), _keys(section), n=1, cutoff=0.8)
-        hint = None if mistyped else _below(key, section)
-        return f"unknown key '{place}': {hint or nearest(str(key), _keys(section))}"
-    if fault["type"] == "missing":
-        return f"'{place}' is missing"
-    if fault["type"] == "value_error":  # a rule of ours, which names the keys it is about
-        return ": ".join(filter(None, (place, str(fault["ctx"]["error"]))))
-    return f"{place} = {fault['input']!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
-
-
-def _below(key: str | int, location: typing.Sequence[str | int]) -> str | None:
-    """A hint for a key that stands one section further down."""
-    for name, field in _at(location).model_fields.items():
-        section = _section(field.annotation)
-        if section and key in section.model_fields:
-            return f"did you mean '{'.'.join(map(str, [*location, name, key]))}'?"
-    return None
-
-
-def _keys(location: typing.Sequence[str | int]) -> list[str]:
-    """The keys that the section at a location may have."""
-    return list(_at(location).model_fields)
-
-
-def _at(location: typing.Sequence[str | int]) -> Any:
-    section: Any = Recipe
-    for part in location:
-        if isinstance(part, str) and part in section.model_fields:
-            section = _section(section.model_fields[part].annotation)
-    return section
-
-
-def _section(annotation: Any) -> Any:
-    """The settings class inside an annotation such as `SweepSettings | None` or `tuple[X, ...]`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation):
-        for inner in typing.get_args(annotation):
-            if (found := _section(inner)) is not None:
-                return found
-    return None

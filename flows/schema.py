@@ -15,6 +15,9 @@ def recipe_schema() -> dict[str, Any]:
     schema: dict[str, Any] = _loosened(Recipe.model_json_schema())
     sources = schema["properties"]["sources"]
     sources["items"] = {"anyOf": [{"type": "string"}, sources["items"]]}  # a bare path will do
+    # A recipe that trains on no text needs none.
+    trains_none = {"properties": {"pretrain": {"type": "null"}}, "required": ["pretrain"]}
+    schema["anyOf"] = [{"required": ["sources"]}, trains_none]
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return dialect | schema | {"title": "Headrace recipe"}
 

@@ -44,6 +44,7 @@ def published_folder(folder: Path) -> Path:
     )
     _write(folder / "generation_config.json", {"eos_token_id": [2, 3]})
     (folder / "chat_template.jinja").write_text(TEMPLATE)
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n# A model\n")
     return folder
 
 

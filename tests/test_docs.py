@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from cluster.settings import keys
 from tests.pages import ROOT, CodeBlock, blocks, dead_links, every_block, pages, quick_blocks
 
 sys.path.insert(0, str(ROOT / "docs"))  # as MkDocs has it for its hooks
@@ -84,7 +85,7 @@ def test_settings_that_are_named_exist() -> None:
 
 def leaves(owner: type[BaseModel], prefix: str) -> Iterator[tuple[str, type[BaseModel]]]:
     """Every key of some settings that holds a value, with the class that has it."""
-    for name, field in owner.model_fields.items():
+    for name, field in keys(owner).items():
         if inner := reference.section(field.annotation):
             yield from leaves(inner, f"{prefix}{name}.")
         else:
@@ -93,7 +94,7 @@ def leaves(owner: type[BaseModel], prefix: str) -> Iterator[tuple[str, type[Base
 
 def inner_sections(owner: type[BaseModel], prefix: str) -> Iterator[str]:
     """Every key of some settings that is a section."""
-    for name, field in owner.model_fields.items():
+    for name, field in keys(owner).items():
         if inner := reference.section(field.annotation):
             yield f"{prefix}{name}"
             yield from inner_sections(inner, f"{prefix}{name}.")

@@ -1,11 +1,13 @@
-"""generate: text from a model."""
+"""generate: text from a model. adapt: tune one that exists."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from flows.commands.options import AsJson, Home
+from flows.commands.carrying_out import carry_out
+from flows.commands.options import AsJson, Home, Metric, Overrides, Rebuild
 from flows.views.output import output
 
 
@@ -76,6 +78,45 @@ def _print(piece: str) -> None:
     typer.echo(piece, nl=False)
 
 
+def adapt(
+    model: Annotated[str, typer.Argument(help="a model folder, hf://org/name, an artifact's name")],
+    task: Annotated[
+        str, typer.Option(metavar="TASK", help="pretrain goes on training; or a tuning section")
+    ],
+    data: Annotated[str, typer.Option(metavar="PATH", help="rows to tune on; or a text source")],
+    teacher: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="of distillation: the model to learn from")
+    ] = None,
+    overrides: Overrides = None,
+    rebuild: Rebuild = None,
+    metric: Metric = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on from a model that exists, or tune it; --set takes a recipe's keys.
+
+    headrace adapt hf://org/name --task instruct --data chats.jsonl --set instruct.tokens=2_000_000
+    headrace adapt pretrain --task classify --data rows.jsonl --set classify.label=topic
+    """
+    from flows.adapting import adaptation
+
+    made = partial(adaptation, model, task, data, teacher, overrides or ())
+    told = partial(_adapted, task)
+    carry_out("all", made, overrides, rebuild, as_json, metric=metric, result_of=told)
+
+
+def _adapted(task: str, record: dict[str, Any]) -> dict[str, Any]:
+    """Where the tuned model lies, and its figures."""
+    from cluster.artifact import Artifact
+
+    made = [s["artifact"] for s in record["stages"] if s["stage"] == task and s["artifact"]]
+    if not made:  # it failed, which is told at the end
+        return {"artifact": None, "metrics": {}}
+    artifact = Artifact.load(Path(made[-1]))
+    return {"artifact": str(artifact.path), "metrics": artifact.manifest.metrics}
+
+
 def register(app: typer.Typer) -> None:
     """Add these commands to the application."""
-    app.command()(generate)
+    for command in (generate, adapt):
+        app.command()(command)

@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Callable, Sequence
-from datetime import date, datetime
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cluster.errors import BadInput, StageFailed
-from cluster.home import home
+from cluster.errors import BadInput
+from flows.commands.carrying_out import carry_out
 from flows.commands.options import (
     AsJson,
     Day,
@@ -25,8 +25,8 @@ from flows.commands.options import (
     Usd,
 )
 from flows.days import day_of
-from flows.views.output import Output, human, output, reason, shorten, tell, waiting
-from flows.views.run_outcome import WHY, show_run
+from flows.views.output import Output, human, output, shorten
+from flows.views.run_outcome import WHY
 from tasks.report.words import duration
 
 if TYPE_CHECKING:
@@ -46,15 +46,16 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """The whole pipeline: raw text to an evaluated model and a report."""
-    from flows.recipe import overridden
+    from flows.recipe import load, overridden
 
     caps = {"placement.max_hours": hours, "placement.max_usd": usd}
     given = {key: value for key, value in caps.items() if value is not None}
 
-    def capped(plain: "Recipe") -> "Recipe":
+    def capped() -> "Recipe":
+        plain = load(recipe, overrides or ())
         return overridden(plain, given) if given else plain
 
-    carry_out("all", recipe, overrides, rebuild, as_json, varied=capped, metric=metric, day=day)
+    carry_out("all", capped, overrides, rebuild, as_json, metric=metric, day=day)
 
 
 def data(
@@ -67,7 +68,10 @@ def data(
     as_json: AsJson = False,
 ) -> None:
     """Only sources to token shards."""
-    carry_out("data", recipe, overrides, rebuild, as_json, inspect, day=day)
+    from flows.recipe import load
+
+    made = partial(load, recipe, overrides or ())
+    carry_out("data", made, overrides, rebuild, as_json, inspect, day=day)
 
 
 def pretrain(
@@ -80,7 +84,10 @@ def pretrain(
     as_json: AsJson = False,
 ) -> None:
     """To the pretrained model and its held-out score."""
-    carry_out("pretrain", recipe, overrides, rebuild, as_json, metric=metric, day=day)
+    from flows.recipe import load
+
+    made = partial(load, recipe, overrides or ())
+    carry_out("pretrain", made, overrides, rebuild, as_json, metric=metric, day=day)
 
 
 def sweep(
@@ -99,150 +106,13 @@ def sweep(
     With --over, every combination of the values is trained with every seed, and a variant is called
     best only when a paired test over the seeds says that it is better than each of the others.
     """
+    from flows.recipe import load
     from flows.variants import varied
 
-    def chosen(plain: "Recipe") -> "Recipe":
-        return varied(plain, over or (), seeds, one_at_a_time)
+    def chosen() -> "Recipe":
+        return varied(load(recipe, overrides or ()), over or (), seeds, one_at_a_time)
 
-    carry_out("sweep", recipe, overrides, rebuild, as_json, varied=chosen, day=day)
-
-
-def carry_out(
-    goal: str,
-    name: str,
-    overrides: Sequence[str] | None,
-    rebuild: Sequence[str] | None,
-    as_json: bool,
-    inspected: bool = False,
-    varied: Callable[["Recipe"], "Recipe"] = lambda recipe: recipe,
-    metric: str | None = None,
-    day: datetime | None = None,
-) -> None:
-    """Run a recipe, `varied` once it is read, to a goal, show it, print its result or one `metric`.
-
-    Raises BadInput (exit 2) when the recipe or a source is at fault, else StageFailed (exit 1).
-    """
-    from flows.recipe import load
-    from flows.views.samples import inspect, show_inspection
-    from flows.views.sweep_outcome import show_variants
-
-    with output(as_json or metric is not None) as out:
-        recipe = varied(load(name, overrides or ()))
-        try:
-            record = _run_flow(recipe, goal, rebuild or (), overrides or (), day_of(day))
-        except (KeyboardInterrupt, SystemExit) as stop:
-            _tell_of_stop(out, goal, stop, metric)
-            raise
-        samples = inspect(record) if inspected else None
-        result = _result(record, goal) | ({} if samples is None else {"inspect": samples})
-        out.result(_printed(result, metric))
-        show_run(out, record)
-        if "variants" in result:
-            show_variants(out, result)
-        show_inspection(out, samples or [])
-        _raise_failure(record)
-
-
-def _run_flow(
-    recipe: "Recipe", goal: str, rebuild: Sequence[str], overrides: Sequence[str], day: date
-) -> dict[str, Any]:
-    from cluster.runs import records
-    from cluster.services import check_ray, up
-    from flows.plan.at_hand import at_hand, planned
-
-    check_ray()
-    dag = planned(goal, recipe.on(day), rebuild)
-    with waiting("starting the local services"):
-        up()
-    import httpx
-
-    from flows.pipeline import pipeline
-    from flows.views.progress import watch
-
-    with watch(dag), at_hand(dag):
-        try:
-            state = cast(Any, pipeline)(  # its type does not tell of `return_state`
-                recipe, goal, list(rebuild), list(overrides), day, return_state=True
-            )
-        except httpx.HTTPError as error:  # the stages are done; Prefect could not be told
-            return _untold(error)
-    for record in reversed(records(home())):
-        if record.flow_run_id == str(state.state_details.flow_run_id):
-            # One that crashed between stages has no failed stage to tell of.
-            crash = {"status": "failed", "error": _ending(state)}
-            found = record.model_dump(mode="json", by_alias=True)
-            return found | (crash if record.status == "crashed" else {})
-    state.result()  # a run that ended before it had a record raises its own error
-    raise StageFailed(_ending(state))
-
-
-def _untold(error: Exception) -> dict[str, Any]:
-    """The record of this process's run, whose end the Prefect server was too dead to hear of."""
-    from cluster.runs import records
-
-    gone = (
-        f"the Prefect server at {os.environ['PREFECT_API_URL']} went away during the run ({error})"
-    )
-    own = [r for r in records(home()) if r.own and r.status != "running"]
-    if not own:
-        raise StageFailed(f"{gone}: start it and give the same command again") from error
-    tell(f"{gone}; the next run there tells it how this one ended", "warning:", "yellow")
-    return own[-1].model_dump(mode="json", by_alias=True)
-
-
-def _tell_of_stop(out: Output, goal: str, stop: BaseException, metric: str | None) -> None:
-    """What there is to say of a run that was ended from outside."""
-    from cluster.runs import records
-
-    for record in reversed(records(home())):
-        if record.own:
-            found = record.model_dump(mode="json", by_alias=True)
-            stopped = found | {"status": "failed", "error": reason(stop)}
-            out.result(_printed(_result(stopped, goal), metric))
-            tell("what is finished is kept; the same command goes on from here")
-            return
-
-
-def _ending(state: Any) -> str:
-    return f"the flow run ended in state {state.name}: {state.message}"
-
-
-def _result(record: dict[str, Any], goal: str) -> dict[str, Any]:
-    """The JSON object of a run."""
-    from flows.views.sweep_outcome import sweep_result
-
-    keys = ("id", "status", "seconds", "stages", "metrics", "report", "page", "urls")
-    result = {key: record[key] for key in (*keys, "error") if key in record}
-    if goal == "sweep" and record["status"] == "completed":
-        result |= sweep_result(record["stages"])
-    return result
-
-
-def _printed(result: dict[str, Any], metric: str | None) -> dict[str, Any]:
-    """What goes to stdout: all of it, or the line of an experiment, which is about one metric.
-
-    Its value is None where the run ended before it had one. Raises BadInput for a metric that a
-    completed run does not have; what it built is kept.
-    """
-    from cluster.settings import nearest
-
-    if metric is None:
-        return result
-    found, run = result["metrics"], result["id"]
-    if metric not in found and result["status"] == "completed":
-        raise BadInput(f"run {run} has no metric '{metric}': {nearest(metric, found)}")
-    about = ("id", "status", "seconds", "error")
-    line = {"metric": metric, "value": found.get(metric)}
-    return line | {key: result[key] for key in about if key in result}
-
-
-def _raise_failure(record: dict[str, Any]) -> None:
-    failed = [s for s in record["stages"] if s["state"] == "failed"]
-    if failed:
-        error = BadInput if failed[0]["bad_input"] else StageFailed
-        raise error(f"{failed[0]['name']}: {failed[0]['error']}")
-    if "error" in record:
-        raise StageFailed(record["error"])
+    carry_out("sweep", chosen, overrides, rebuild, as_json, day=day)
 
 
 def plan(

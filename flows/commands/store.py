@@ -131,7 +131,9 @@ def lineage(name: ArtifactName, home: Home = None, as_json: AsJson = False) -> N
 
 
 def _licenses(node: dict[str, Any]) -> str:
-    """The licences of a source's rows, with their numbers."""
+    """The licences of a source's rows, with their numbers, or that of a model taken in."""
+    if node.get("license"):
+        return str(node["license"])
     return ", ".join(f"{name} ({rows} rows)" for name, rows in node.get("licenses", {}).items())
 
 

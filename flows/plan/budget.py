@@ -86,7 +86,7 @@ def sized(recipe: Recipe, budget: Budget, hosts: Sequence[Host]) -> Recipe:
     recipe = overridden(recipe, caps)
     dial = recipe.model
     depth = dial.depth or DIAL
-    free = not (dial.preset or dial.width or dial.heads)
+    free = not (dial.origin or dial.preset or dial.width or dial.heads)
     depths = sorted({*DEPTHS, depth}) if free else [depth]
     tried = {depth: _filled(recipe, budget, hosts)}
     law, here = _law(recipe), depths.index(depth)
@@ -113,15 +113,15 @@ def sizes(recipe: Recipe) -> dict[str, dict[str, Any]]:
     caps = {"max_hours": place.max_hours, "max_usd": place.max_usd}
     return {
         **({"model": {"depth": dial.depth}} if dial.depth else {}),
-        "pretrain": {"tokens": recipe.pretrain.tokens},
+        "pretrain": {"tokens": recipe.training.tokens},
         "placement": {key: value for key, value in caps.items() if value is not None},
     }
 
 
 def _filled(recipe: Recipe, budget: Budget, hosts: Sequence[Host]) -> Recipe | None:
     """The recipe with as many tokens as fit; None where one batch is too many."""
-    best, batch = None, recipe.pretrain.batch_tokens
-    tokens = float(recipe.pretrain.tokens)
+    best, batch = None, recipe.training.batch_tokens
+    tokens = float(recipe.training.tokens)
     for _ in range(TRIES):
         tokens = max(1.0, tokens // batch) * batch
         if (tried := _with(recipe, {"pretrain.tokens": int(tokens)})) is None:
@@ -143,8 +143,8 @@ def _with(recipe: Recipe, values: Mapping[str, Any]) -> Recipe | None:
     """The recipe with some values instead; None where it cannot be trained, or held in memory."""
     try:
         made = overridden(recipe, values)
-        config = made.model.config(made.tokenizer.vocab_size, made.pretrain.context)
-        check_memory(config, made.pretrain, made.placement)
+        config = made.model.config(made.tokenizer.vocab_size, made.training.context)
+        check_memory(config, made.training, made.placement)
     except BadInput:
         return None
     return made
@@ -154,8 +154,8 @@ def _loss(recipe: Recipe | None, law: Mapping[str, float]) -> float:
     """What the law says of a recipe's training, in nats a token."""
     if recipe is None:
         return math.inf
-    config = recipe.model.config(recipe.tokenizer.vocab_size, recipe.pretrain.context)
-    params, tokens = parameter_count(config), recipe.pretrain.tokens
+    config = recipe.model.config(recipe.tokenizer.vocab_size, recipe.training.context)
+    params, tokens = parameter_count(config), recipe.training.tokens
     return law["E"] + law["A"] / params ** law["alpha"] + law["B"] / tokens ** law["beta"]
 
 

@@ -4,17 +4,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from flows.plan.at_hand import planned
-from flows.plan.dag import Node
+from flows.plan.dag import Dag, Node
 from flows.plan.mixing import planned_sources
 from flows.plan.price import Price, price
 from flows.plan.schedule import Host
 from flows.plan.sweep_estimate import sweep_estimate
 from flows.recipe import Recipe
 from flows.variants import Variant, variants
+from model.config import ModelConfig
 from model.flops import flops_per_token, parameter_count
 from tasks.training.context_parallel import check_context_parallel
 from tasks.training.memory import check_memory, device_bytes
 from tasks.training.tensor_parallel import check_tensor_parallel
+
+NO_TRAINING: dict[str, Any] = {
+    "tokens": 0,
+    "flops": 0,
+    "bytes_per_device": 0,
+    "sources": [],
+    "warnings": [],
+}
+"""Of a recipe that tunes a model as it is."""
 
 
 def estimate(
@@ -26,42 +36,52 @@ def estimate(
     """
     goal = "sweep" if recipe.over else "all"
     dag = planned(goal, recipe, rebuild)
-    settings, place = recipe.pretrain, recipe.placement
-    config = recipe.model.config(recipe.tokenizer.vocab_size, settings.context)
-    check_memory(config, settings, place)
-    check_context_parallel(config, settings, place.context_parallel)
-    check_tensor_parallel(config, settings, place.tensor_parallel)
-    sources, doubts = planned_sources(dag, recipe)
+    place, training = recipe.placement, recipe.pretrain
+    config = recipe.model.config(recipe.tokenizer.vocab_size, training.context if training else 1)
     priced = price(dag, place, hosts)
     swept = sweep_estimate(recipe, dag, priced) if recipe.sweep and not recipe.over else None
+    trained = _training(dag, recipe, config) if training else NO_TRAINING
     return {
         "stages": [_stage(node, priced) for node in dag],
         "params": parameter_count(config),
-        "tokens": settings.tokens,
-        "flops": flops_per_token(config, settings.context) * settings.tokens,
-        "bytes_per_device": device_bytes(config, settings, place).total,
+        **trained,
         **priced.whole(),
         "basis": priced.basis,
         "hosts": [host._asdict() for host in priced.hosts],
         "shape": vars(config),
-        "sources": sources,
-        "warnings": recipe.left_out() + doubts + (swept["warnings"] if swept else []),
+        "warnings": recipe.left_out() + trained["warnings"] + (swept["warnings"] if swept else []),
         "sweep": swept,
         "variants": [_variant(one) for one in variants(recipe)] if recipe.over else [],
+    }
+
+
+def _training(dag: Dag, recipe: Recipe, config: ModelConfig) -> dict[str, Any]:
+    """What pretraining takes. Raises BadInput where it does not fit into memory or a group."""
+    settings, place = recipe.training, recipe.placement
+    check_memory(config, settings, place)
+    check_context_parallel(config, settings, place.context_parallel)
+    check_tensor_parallel(config, settings, place.tensor_parallel)
+    sources, doubts = planned_sources(dag, recipe)
+    return {
+        "tokens": settings.tokens,
+        "flops": flops_per_token(config, settings.context) * settings.tokens,
+        "bytes_per_device": device_bytes(config, settings, place).total,
+        "sources": sources,
+        "warnings": doubts,
     }
 
 
 def _variant(variant: Variant) -> dict[str, Any]:
     """What is varied, with which seeds, and what each of these trainings takes."""
     recipe = variant.recipe
-    config = recipe.model.config(recipe.tokenizer.vocab_size, recipe.pretrain.context)
-    each = flops_per_token(config, recipe.pretrain.context) * recipe.pretrain.tokens
+    config = recipe.model.config(recipe.tokenizer.vocab_size, recipe.training.context)
+    each = flops_per_token(config, recipe.training.context) * recipe.training.tokens
     return {
         "label": variant.label,
         "values": variant.values,
         "seeds": [seeded.recipe.seed for seeded in variant.seeded()],
         "params": parameter_count(config),
-        "tokens": recipe.pretrain.tokens,
+        "tokens": recipe.training.tokens,
         "flops": each,
     }
 

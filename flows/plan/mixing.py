@@ -22,13 +22,13 @@ def mixture_of(dag: Dag, recipe: Recipe) -> Mixture | None:
     labels = _labels(dag, recipe)
     weights = {labels[s.path]: s.weight for s in recipe.sources}
     caps = {labels[s.path]: s.max_epochs for s in recipe.sources if s.max_epochs is not None}
-    stages = tuple(_resolved(stage, labels) for stage in recipe.pretrain.mixture)
+    stages = tuple(_resolved(stage, labels) for stage in recipe.training.mixture)
     return Mixture(stages=stages or (MixtureStage(weights=weights),), max_epochs=caps)
 
 
 def packing_of(recipe: Recipe) -> PackingSettings | None:
     """What the packing's index is to be; None where the stream is cut as it lies."""
-    training = recipe.pretrain
+    training = recipe.training
     if training.packing == "concatenate" and not recipe.mixes:
         return None
     size = window(training.objective, recipe.model.family, training.context, training.rates)
@@ -43,7 +43,7 @@ def planned_sources(dag: Dag, recipe: Recipe) -> tuple[list[dict[str, Any]], lis
     """
     from tasks.tokens.mixture.repetition import repetition, repetition_warnings
 
-    mixture, training = mixture_of(dag, recipe), recipe.pretrain
+    mixture, training = mixture_of(dag, recipe), recipe.training
     warnings = []
     if mixture and recipe.sweep:
         warnings.append("the sweep trains on all text in turn: the mixture is pretraining's")

@@ -74,6 +74,7 @@ def _artifact_node(artifact: Artifact) -> dict[str, Any]:
         "created": manifest.created,
         "settings": manifest.settings,
         "path": str(artifact.path),
+        **({"license": manifest.facts["license"]} if manifest.stage == "adopt" else {}),
     }
 
 

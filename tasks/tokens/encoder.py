@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from tasks.tokens.patterns import PATTERNS
-from tasks.tokens.roles import Roles, read_roles
+from tasks.tokens.roles import TOKENIZER_FILES, Roles, read_roles
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +27,8 @@ FILE = "tokenizer.json"
 SPECIALS = ("<|endoftext|>", "<|pad|>", "<|user|>", "<|assistant|>")
 """What every tokenizer has that is trained here; objectives need more, see `special`."""
 PIECE, LONGEST_PIECE, GROUP = 1 << 16, 1 << 20, 1 << 22  # characters
+BYTE = re.compile("<0x([0-9A-F]{2})>")
+"""How SentencePiece writes a byte that no other token has."""
 # No word of a published pattern lies across such a place, so cutting there changes no token.
 SAFE_CUT = re.compile(r"(?<=[^\W_])[ \n](?=[^\W\d_])")
 
@@ -70,6 +72,12 @@ class Encoder:
         """What the tokenizer itself puts before a text, such as `<s>`; most put nothing."""
         found: list[int] = self._tokenizer.encode("").ids
         return [id_ for id_ in found if id_ != self.eod or self.roles.begin == self.roles.end]
+
+    @cached_property
+    def begin(self) -> int | None:
+        """What begins a document, where the tokenizer has such a token and puts it there itself."""
+        begin = self.roles.begin and self._tokenizer.token_to_id(self.roles.begin)
+        return begin if begin != self.eod and begin in self.opening else None
 
     @cached_property
     def ids(self) -> int:
@@ -155,13 +163,12 @@ class Encoder:
 
     @cached_property
     def _bytes(self) -> list[bytes]:
-        byte_of = {ord(character): byte for byte, character in enumerate(byte_characters())}
-        vocabulary: dict[str, int] = self._tokenizer.get_vocab()
-        table = [b""] * (max(vocabulary.values()) + 1)
+        spelt = _letters() if '"ByteLevel"' in self.definition else _plainly
+        table = [b""] * self.ids
         special = self.special_ids
-        for token, index in vocabulary.items():
+        for token, index in self._tokenizer.get_vocab().items():
             if index not in special:
-                table[index] = token.translate(byte_of).encode("latin-1")
+                table[index] = spelt(token)
         return table
 
 
@@ -170,7 +177,11 @@ def load(source: Artifact | Path) -> Encoder:
 
     Raises BadInput when the file is missing, damaged, not a tokenizer, or lacks a special token.
     """
-    path = source.file(FILE) if isinstance(source, Artifact) else source / FILE
+    if isinstance(source, Artifact):  # the other files, too, may be elsewhere
+        about = [name for name in TOKENIZER_FILES[1:] if name in source.manifest.files]
+        path = [source.file(name) for name in (*about, FILE)][-1]
+    else:
+        path = source / FILE
     try:
         definition = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -186,6 +197,21 @@ def load(source: Artifact | Path) -> Encoder:
 def special_token(kind: str) -> str:
     """How a special token of a kind is written: `<|mask|>`."""
     return f"<|{kind}|>"
+
+
+def _letters() -> Callable[[str], bytes]:
+    """The bytes of a token whose letters stand for a byte each."""
+    byte_of = {ord(character): byte for byte, character in enumerate(byte_characters())}
+    return lambda token: token.translate(byte_of).encode("latin-1")
+
+
+def _plainly(token: str) -> bytes:
+    """The bytes of a token of SentencePiece or WordPiece: the latter does not say where spaces
+    were, so that its bytes are those of the words alone.
+    """
+    if written := BYTE.fullmatch(token):
+        return bytes([int(written[1], 16)])
+    return token.removeprefix("##").replace("\u2581", " ").encode()
 
 
 def byte_characters() -> list[str]:

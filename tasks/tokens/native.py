@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.tokens.encoder import LONGEST_PIECE, PIECE, SAFE_CUT, Encoder, pieces
+from tasks.tokens.encoder import LONGEST_PIECE, PIECE, SAFE_CUT, SPECIALS, Encoder, pieces
 
 NUL = "\0"
 SAMPLE = 1024  # characters
@@ -27,9 +27,11 @@ class Disagreement(Exception):
 
 
 class NativeEncoder:
-    """The engine for one tokenizer. Raises ValueError with the reason where it cannot take over."""
+    """The engine for one tokenizer, in which `end` ends a document. Raises ValueError with the
+    reason where it cannot take over.
+    """
 
-    def __init__(self, definition: str):
+    def __init__(self, definition: str, end: str = SPECIALS[0]):
         try:
             import gigatoken
         except ImportError as error:
@@ -39,11 +41,12 @@ class NativeEncoder:
             raise ValueError(f"gigatoken has no {content['model']['type']}")
         self.name = f"gigatoken {version('gigatoken')}"
         special = {token["content"]: token for token in content["added_tokens"]}
-        end = special["<|endoftext|>"]
-        content["added_tokens"] = [{**end, "content": NUL, "special": True}]
+        if end not in special:
+            raise ValueError(f"{end}, which ends a document, is not among its special tokens")
+        content["added_tokens"] = [{**special[end], "content": NUL, "special": True}]
         for token in special:
             content["model"]["vocab"].pop(token, None)
-        self._end = end["id"]
+        self._end = special[end]["id"]
         try:
             self._engine = gigatoken.Tokenizer.from_json(json.dumps(content)).backend
         except Exception as error:  # the library raises its own kinds for what it does not support
@@ -61,25 +64,29 @@ class NativeEncoder:
 
 
 @lru_cache(maxsize=1)
-def native(definition: str) -> NativeEncoder | None:
+def native(definition: str, end: str = SPECIALS[0]) -> NativeEncoder | None:
     """The engine for a tokenizer, kept for the next block; None, with the reason logged."""
     try:
-        return NativeEncoder(definition)
+        return NativeEncoder(definition, end)
     except ValueError as reason:
         log.info("encoding with `tokenizers`: %s", reason)
         return None
 
 
 def encode_batch(encoder: Encoder, engine: NativeEncoder | None, texts: pa.Array) -> np.ndarray:
-    """The ids [tokens] of a batch, an end-of-document token after each text.
+    """The ids [tokens] of a batch, an end-of-document token after each text, and before it the one
+    that begins a document where the tokenizer has such.
 
     A stretch of one text is encoded by `tokenizers` as well. Raises Disagreement when it differs.
     """
     if engine and (ids := engine.encode(texts)) is not None:
         _check(encoder, texts, ids)
+    else:
+        lists = encoder.encode_batch(texts.to_pylist())
+        ids = np.concatenate([np.array([*ids, encoder.eod], np.uint32) for ids in lists])
+    if encoder.begin is None:
         return ids
-    lists = encoder.encode_batch(texts.to_pylist())
-    return np.concatenate([np.array([*ids, encoder.eod], np.uint32) for ids in lists])
+    return np.insert(ids, np.r_[0, np.flatnonzero(ids == encoder.eod)[:-1] + 1], encoder.begin)
 
 
 def _check(encoder: Encoder, texts: pa.Array, ids: np.ndarray) -> None:

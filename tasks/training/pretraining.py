@@ -14,21 +14,24 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from cluster.artifact import Artifact
+from cluster.artifact import Artifact, brought
+from cluster.errors import BadInput
 from cluster.store import Draft
 from model import hub
 from model.config import ModelConfig
 from model.encoder_decoder import build
 from model.flops import flops_per_token, non_embedding_parameter_count, parameter_count
 from model.initialise import without_mup
+from model.longer import lengthened
 from model.objectives.base import Objective
 from model.objectives.modules import own_parameters, with_objective
 from model.objectives.rows import Vocabulary
 from tasks.tokens.chat import write_tokenizer_config
-from tasks.tokens.encoder import FILE, Encoder
+from tasks.tokens.encoder import Encoder
 from tasks.tokens.loader import Arrangement, Loader
 from tasks.tokens.mixture.repetition import repetition, repetition_warnings, segments
 from tasks.tokens.mixture.settings import Mixture
+from tasks.tokens.roles import NAMES, TOKENIZER_FILES
 from tasks.training.context_parallel import check_context_parallel
 from tasks.training.facts import Trained
 from tasks.training.job import METRICS, Program, TrainJob
@@ -55,16 +58,18 @@ def train_network(
     *,
     packing: Artifact | None = None,
     mixture: Mixture | None = None,
+    start: Artifact | None = None,
     keep_state: bool = False,
 ) -> Objective:
     """The trained network with its objective, on the CPU; `metrics.jsonl`, facts and metrics are in
-    the draft. `keep_state` leaves the last step's checkpoint in the scratch folder.
+    the draft. It goes on from the weights of `start`, if there are any. `keep_state` leaves the
+    last step's checkpoint in the scratch folder.
 
     Objectives other than causal need the `vocabulary`. Raises BadInput for a shape that cannot be
     built or will not fit into memory, a context longer than the split, and a batch or a network
     that the workers cannot share.
     """
-    config = model.config(vocab_size, settings.context)
+    config = shape(model, vocab_size, settings.context, start)
     check_memory(config, settings, draft.placement)
     check_context_parallel(config, settings, draft.placement.context_parallel)
     check_tensor_parallel(config, settings, draft.placement.tensor_parallel)
@@ -73,7 +78,10 @@ def train_network(
         arranged = Arrangement(packing.path, mixture, settings.batches)
     order = samples_of(shards, "train", settings, config.family, vocabulary, seed, arranged)
     sources = _sources(order.loader, shards, packing, mixture, settings)
-    build_program = partial(program, shards.path, config, settings, vocabulary, seed, arranged)
+    begun = start.path if start else None
+    build_program = partial(
+        program, shards.path, config, settings, vocabulary, seed, arranged, begun
+    )
     data = _bytes_of(shards, packing)
     job = _job(build_program, config, settings, seed, data, draft, keep_state)
     weights = launch(job, draft.placement)
@@ -95,7 +103,7 @@ def train_network(
         mixture=mixture.identity() if mixture else None,
     )
     draft.facts |= trained.noted() | {
-        "vocab_size": vocab_size,
+        "vocab_size": config.vocab_size,
         "skipped_batches": read_skipped(draft.scratch),
         "epochs": round(job.batches.total / len(order), 3),
         "sources": sources,
@@ -140,11 +148,32 @@ def program(
     vocabulary: Vocabulary | None,
     seed: int,
     arranged: Arrangement | None = None,
+    start: Path | None = None,
 ) -> Program:
     """What every training process runs."""
     samples = samples_of(shards, "train", settings, config.family, vocabulary, seed, arranged)
-    objective = with_objective(build(config), settings.objective, settings.z_loss)
-    return Program(objective, samples.batch)
+    network = build(config)
+    if start is not None:
+        network.load_state_dict(hub.load(brought(start)).state_dict())
+    return Program(with_objective(network, settings.objective, settings.z_loss), samples.batch)
+
+
+def shape(
+    model: ModelSettings, vocab_size: int, context: int, start: Artifact | None
+) -> ModelConfig:
+    """The shape to train: that of `start` with room for the context, or a new one."""
+    if start is None:
+        return model.config(vocab_size, context)
+    try:
+        config = lengthened(hub.load_config(start.folder()), context, model.longer)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    if vocab_size > config.vocab_size:
+        raise BadInput(
+            f"the tokenizer has {vocab_size} tokens and the model that training goes on from, "
+            f"{start.name}, {config.vocab_size}; leave out tokenizer.from, to take the model's own"
+        )
+    return config
 
 
 def arrangement_of(model: Artifact, packing: Artifact | None) -> Arrangement | None:
@@ -207,7 +236,9 @@ def _mean(rows: list[Row], name: str) -> float:
     return sum(row[name] * row["seconds"] for row in rows) / sum(row["seconds"] for row in rows)
 
 
-def write_model(trained: Objective, tokenizer: Artifact, encoder: Encoder, draft: Draft) -> None:
+def write_model(
+    trained: Objective, tokenizer: Artifact, encoder: Encoder, start: Artifact | None, draft: Draft
+) -> None:
     """The model folder: weights and config in Hugging Face's names, and the tokenizer.
 
     What the objective learned beside the network lies apart, in `objective/`.
@@ -220,20 +251,26 @@ def write_model(trained: Objective, tokenizer: Artifact, encoder: Encoder, draft
     }
     if config.family == "encoder_decoder":
         ids["decoder_start_token_id"] = encoder.pad  # as in T5
-    hub.save(draft.path, trained.network, ids)
+    hub.save(draft.path, trained.network, hub.special_ids(start.path) if start else ids)
     if own := own_parameters(trained):
         (draft.path / OWN).parent.mkdir()
         save_file({name: tensor.contiguous() for name, tensor in own.items()}, draft.path / OWN)
-    shutil.copyfile(tokenizer.file(FILE), draft.path / FILE)
-    write_tokenizer_config(draft.path, config.context)
+    for name in TOKENIZER_FILES:
+        if name in tokenizer.manifest.files:
+            shutil.copyfile(tokenizer.file(name), draft.path / name)
+    if NAMES[0] not in tokenizer.manifest.files:
+        write_tokenizer_config(draft.path, config.context)
 
 
 def load_objective(folder: Path, objective: str) -> Objective:
     """The network of a model folder with the objective it was trained on."""
     module = with_objective(hub.load(folder), objective)
     if own := own_parameters(module):
-        found = load_file(folder / OWN)
-        with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(found[name])
+        _restore(own, load_file(folder / OWN))
     return module
+
+
+def _restore(own: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(found[name])

@@ -1,15 +1,17 @@
 """Settings of training: the network's shape, its objective, the optimizer, the length of a run."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from cluster.errors import BadInput
-from cluster.settings import Settings
+from cluster.settings import Settings, said
 from model.config import MATRIX_KINDS, Family, ParameterKind, from_depth, resized
+from model.longer import Extension, lengthened
 from model.objectives.catalog import OBJECTIVES, ObjectiveName, learned_by
 from model.objectives.lengths import Rates, window
 from model.presets import preset
+from tasks.adoption.folder import MODEL, family_of, shape_of
 from tasks.tokens.mixture.settings import MixtureStage, check_stages
 from tasks.tokens.packing.settings import PackingKind
 from tasks.tokens.steps import Steps
@@ -25,12 +27,29 @@ DIAL = 4
 """Layers of a network of which nothing is said."""
 WITHOUT_HEAD = ("sentence_comparison", "replaced_token_detection")
 """Objectives that the network learns without its LM head."""
+SIZES = {"depth", "width", "heads", "kv_heads"}
+"""What of a network's settings is a size."""
 ScheduleName = Literal["constant", "linear", "cosine", "wsd", "inverse_sqrt"]
 
 
 class ModelSettings(Settings):
-    """The network: one dial, or a published model's shape, whose sizes may be changed."""
+    """The network: a model that exists, one dial, or a published model's shape, whose sizes may be
+    changed.
+    """
 
+    model_config = ConfigDict(serialize_by_alias=True)  # `from` is no name in Python
+
+    origin: Annotated[str | None, MODEL] = Field(
+        None,
+        alias="from",
+        description="a model folder to start from, or hf://org/name@revision: `pretrain: null` "
+        "tunes it as it is, a `pretrain` section goes on training it",
+    )
+    longer: Extension = Field(
+        "yarn",
+        description="with from, where pretrain.context is more than the model was trained on: how "
+        "its rotary positions are stretched: yarn (Peng et al. 2023), or theta, a larger base",
+    )
     preset: str | None = Field(
         None, description="a published shape, such as gpt2; null is the dial"
     )
@@ -52,6 +71,21 @@ class ModelSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
+    def _of_the_model(cls, values: Any) -> Any:
+        """A model that exists brings its shape; what else is said of one is refused."""
+        if not isinstance(values, dict) or not values.get("from"):
+            return values
+        if others := sorted(said(cls, values) - {"from", "longer", "family"}):
+            raise ValueError(
+                f"from: {values['from']} has its own shape; leave out {', '.join(others)}"
+            )
+        own = family_of(values["from"]) or values.get("family", "decoder")
+        if values.get("family", own) != own:
+            raise ValueError(f"family is {values['family']!r}; {values['from']} is an {own}")
+        return {**values, "family": own}
+
+    @model_validator(mode="before")
+    @classmethod
     def _family_of_the_preset(cls, values: Any) -> Any:
         """A preset brings its family; another one given beside it is refused."""
         if not isinstance(values, dict) or not values.get("preset"):
@@ -66,17 +100,18 @@ class ModelSettings(Settings):
         return {**values, "family": own}
 
     def config(self, vocab_size: int, context: int) -> "ModelConfig":
-        """The full shape for a vocabulary and a context in tokens.
+        """The full shape for a vocabulary and a context in tokens; a model that exists has its own
+        vocabulary, and no shorter context than it had.
 
         Raises BadInput for sizes that do not fit together or a preset that is not known.
         """
         from dataclasses import replace
 
-        given = self.model_dump(
-            exclude={"preset", "family", "mup", "mup_base_width"}, exclude_none=True
-        )
+        given = self.model_dump(include=SIZES, exclude_none=True)
         base = self.mup_base_width if self.mup else None
         try:
+            if self.origin:
+                return lengthened(shape_of(self.origin), context, self.longer)
             if self.preset:
                 shape = resized(preset(self.preset), **given)
                 return replace(shape, vocab_size=vocab_size, context=context, mup_base_width=base)

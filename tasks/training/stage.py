@@ -32,10 +32,12 @@ def pretrain(
     packing: Artifact | None = None,
     mixture: Mixture | None = None,
     variant: bool = False,
+    start: Artifact | None = None,
 ) -> None:
-    """Train a network on the shards' training split; the artifact is its model folder. Without a
-    packing, samples are windows of the split; a mixture needs one. A `variant` is one of several:
-    if it diverges or runs out of memory its facts say so (`status`, `why`), and it has no model.
+    """Train a network on the shards' training split, from scratch or going on from the model
+    `start`; the artifact is its model folder. Without a packing, samples are windows of the split;
+    a mixture needs one. A `variant` is one of several: if it diverges or runs out of memory its
+    facts say so (`status`, `why`), and it has no model.
 
     Files: `config.json`, `model.safetensors`, `tokenizer.json`, `tokenizer_config.json`, and
     `metrics.jsonl` with a row per step; where the objective learns something beside the network,
@@ -55,21 +57,25 @@ def pretrain(
 
     encoder = load(tokenizer)
     vocabulary = vocabulary_of(encoder, settings, model.family)
-    draft.tracker.params({**settings.identity(), "model": model.identity(), "seed": seed})
-    draft.tracker.datasets({"shards": shards, "tokenizer": tokenizer})
+    draft.tracker.params(
+        {**settings.identity(), "model": model.model_dump(mode="json"), "seed": seed}
+    )
+    begun = {"start": start} if start else {}
+    draft.tracker.datasets({"shards": shards, "tokenizer": tokenizer, **begun})
     with outcome(draft) if variant else nullcontext():
         trained = pretraining.train_network(
             shards,
             settings,
             model,
-            encoder.vocab_size,
+            encoder.ids,
             seed,
             draft,
             vocabulary,
             packing=packing,
             mixture=mixture,
+            start=start,
         )
-        pretraining.write_model(trained, tokenizer, encoder, draft)
+        pretraining.write_model(trained, tokenizer, encoder, start, draft)
         loss = draft.metrics["train_loss"]
         log.info("trained on %s tokens to a loss of %.4f", draft.tokens, loss)
 

@@ -128,7 +128,8 @@ def test_a_run_that_crashes_between_its_stages_has_failed(
     fresh_home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from flows import pipeline
-    from flows.commands.runs import carry_out
+    from flows.commands.carrying_out import carry_out
+    from flows.recipe import load
     from flows.views import progress
 
     record = RunRecord.start({"name": "smoke"}, "data")
@@ -141,7 +142,7 @@ def test_a_run_that_crashes_between_its_stages_has_failed(
     monkeypatch.setattr(progress, "watch", lambda *_: nullcontext())
     monkeypatch.setattr(pipeline, "pipeline", lambda *_, **__: state)
     with pytest.raises(StageFailed, match="in state Crashed: gone"):
-        carry_out("data", "smoke", None, None, as_json=True)
+        carry_out("data", lambda: load("smoke"), None, None, as_json=True)
     reply = json.loads(capfd.readouterr().out)
     assert (reply["status"], reply["stages"]) == ("failed", [])
     assert reply["error"] == "the flow run ended in state Crashed: gone"
@@ -171,8 +172,9 @@ def test_a_run_is_planned_once(
     tmp_path: Path, fresh_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from flows import pipeline
-    from flows.commands.runs import carry_out
+    from flows.commands.carrying_out import carry_out
     from flows.plan import at_hand
+    from flows.recipe import load
 
     plans, honest = [], at_hand.plan
     monkeypatch.setattr(at_hand, "plan", lambda *a: plans.append(honest(*a)) or plans[-1])
@@ -184,8 +186,9 @@ def test_a_run_is_planned_once(
     monkeypatch.setattr(services, "up", lambda: None)
     monkeypatch.setattr(pipeline, "pipeline", flow)
     (tmp_path / "text.txt").write_text("Water runs down to the mill.")
+    given = [f"sources=[{tmp_path}/text.txt]"]
     with pytest.raises(StageFailed, match="seen"):
-        carry_out("data", "smoke", [f"sources=[{tmp_path}/text.txt]"], None, as_json=False)
+        carry_out("data", lambda: load("smoke", given), given, None, as_json=False)
     assert len(plans) == 1
 
 

@@ -79,8 +79,8 @@ def test_an_engine_that_differs_encodes_nothing(
     assert good.manifest.facts["encoded_by"].startswith("gigatoken")
     engine = NativeEncoder(load(base).definition)
     monkeypatch.setattr(engine, "_engine", Wrong(engine._engine))
-    monkeypatch.setattr(native_module, "native", lambda definition: engine)
-    monkeypatch.setattr("tasks.tokens.shards.encode.native", lambda definition: engine)
+    monkeypatch.setattr(native_module, "native", lambda *_: engine)
+    monkeypatch.setattr("tasks.tokens.shards.encode.native", lambda *_: engine)
     again = build(shards, store, force=True, **arguments)
     assert again.manifest.facts["encoded_by"] == "tokenizers"
     assert again.manifest.files == good.manifest.files

@@ -15,7 +15,7 @@ import pytest
 from pydantic.fields import FieldInfo
 
 from cluster.placement import Placement
-from cluster.settings import Settings
+from cluster.settings import Settings, keys
 from cluster.stage import build
 from model.tensor_parallel import Team
 from model.transformer import Stack
@@ -70,6 +70,8 @@ OTHER: dict[str, Any] = {
 """Values for leaves whose own value, or constraints, do not lead to another one that is allowed."""
 ELSEWHERE = {
     "pretrain.packing": "stage `packing`, whose index is the order of samples",
+    "model.from": "argument `start` of the stage: tests/flows/test_adapt.py",
+    "model.longer": "with `start`: the same",
     "pretrain.mixture": "argument `mixture` of the stage: tests/flows/test_mixed_pretraining.py",
 }
 OF_THE_ENGINE = (
@@ -88,7 +90,7 @@ class Begun(Exception):
 
 def leaves(kind: type[Settings], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
     """Every field that is no section, by dotted key."""
-    for name, field in kind.model_fields.items():
+    for name, field in keys(kind).items():
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, Settings):
             yield from leaves(inner, f"{prefix}.{name}")

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -74,27 +74,38 @@ def _label(url: str) -> str:
 
 def _from_hub(name: str) -> tuple[str, Path]:
     """`org/name@revision`, and optionally `/` and a pattern of files."""
+    repository, pattern = _hub_parts(name)
+    wanted = [pattern] if pattern else [f"*{s}*" for s in MEMBERS + ARCHIVES]
+    folder = subfolder(f"downloads/hf-{_short(name)}")
+    return repository, from_hub(repository, folder, "dataset", wanted, NOT_DATA)
+
+
+def from_hub(
+    repository: str, folder: Path, kind: str, wanted: Sequence[str], unwanted: Sequence[str] = ()
+) -> Path:
+    """A folder with the files of `org/name@revision` on the Hugging Face hub, a `dataset` or a
+    `model`, that match a pattern. Raises BadInput when they cannot be fetched.
+    """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    repository, pattern = _hub_parts(name)
     base, _, revision = repository.partition("@")
-    folder = subfolder(f"downloads/hf-{_short(name)}")
     try:
         snapshot_download(
             base,
-            repo_type="dataset",
+            repo_type=kind,
             revision=revision or None,
-            allow_patterns=[pattern] if pattern else [f"*{s}*" for s in MEMBERS + ARCHIVES],
-            ignore_patterns=NOT_DATA,
+            allow_patterns=list(wanted),
+            ignore_patterns=list(unwanted),
             local_dir=folder,
         )
     except (HfHubHTTPError, HFValidationError, OSError) as error:
+        example = ", or of some files hf://org/name@revision/data/*.parquet"
         raise BadInput(
-            f"{HUB}{name} cannot be fetched: {error}. The form is hf://org/name@revision or "
-            "hf://org/name@revision/data/*.parquet; a gated set needs `hf auth login`"
+            f"{HUB}{repository} cannot be fetched: {error}. The form is hf://org/name@revision"
+            f"{example if kind == 'dataset' else ''}; what is gated needs `hf auth login`"
         ) from error
-    return repository, folder
+    return folder
 
 
 def _hub_parts(name: str) -> tuple[str, str]:

@@ -39,7 +39,7 @@ def encode_block(
     encoder: Encoder, use_native: bool, heldout_share: float, _: int, file: DataFile, folder: Path
 ) -> None:
     """Encode one file of a text artifact into a folder. Raises Disagreement, see `native`."""
-    engine = native(encoder.definition) if use_native else None
+    engine = native(encoder.definition, encoder.roles.end) if use_native else None
     tokens, documents = [], []
     about = {"empty": 0, "words": 0}
     for batch in file_batches(file, COLUMNS):
@@ -50,7 +50,7 @@ def encode_block(
         texts = filled.column("text")
         ids = encode_batch(encoder, engine, texts)
         ends = np.flatnonzero(ids == encoder.eod)
-        tokens.append(narrow(ids, encoder.vocab_size))
+        tokens.append(narrow(ids, encoder.ids))
         documents.append(_describe(filled, np.diff(ends, prepend=-1), heldout_share))
         about["words"] += int(tally_words(*text_buffer(texts)))
     # NumPy's own way to write a file forgets the system's error when a disk is full.

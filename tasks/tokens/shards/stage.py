@@ -48,7 +48,7 @@ def shards(text: Artifact, tokenizer: Artifact, settings: ShardSettings, draft: 
     from tasks.tokens.native import Disagreement, native
 
     encoder = load(tokenizer)
-    engine = native(encoder.definition)
+    engine = native(encoder.definition, encoder.roles.end)
     try:
         _write(text, encoder, engine is not None, settings, draft)
     except Disagreement as error:
@@ -69,7 +69,7 @@ def _write(
 
     files = text.files(PATTERN)
     work = partial(encode_block, encoder, use_native, settings.heldout_share)
-    writer = ShardWriter(draft.path, SPLITS, encoder.vocab_size, settings.shard_tokens)
+    writer = ShardWriter(draft.path, SPLITS, encoder.ids, settings.shard_tokens)
     with full_disk_named(draft.path), writer:
         empty, words = _gather(make_blocks(draft, files, work, text_sizes(files)), writer)
     with forgetting(draft):

@@ -1,18 +1,27 @@
 """Settings of stage `tokenizer`: the kind of vocabulary, its size, and the rules of learning it."""
 
 import re
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from cluster.settings import Settings
+from cluster.settings import Settings, said
+from tasks.adoption.folder import TOKENIZER, tokens_of
 from tasks.tokens.encoder import SPECIALS
 from tasks.tokens.patterns import KERNEL_PATTERN, expression
 
 
 class TokenizerSettings(Settings):
-    """How the vocabulary is learnt."""
+    """How the vocabulary is learnt, or where there is one."""
 
+    model_config = ConfigDict(serialize_by_alias=True)  # `from` is no name in Python
+
+    origin: Annotated[str | None, TOKENIZER] = Field(
+        None,
+        alias="from",
+        description="a folder with a tokenizer to take as it is, or hf://org/name@revision; null "
+        "learns one, or takes that of model.from",
+    )
     kind: Literal["bpe", "wordpiece", "unigram"] = Field(
         "bpe", description="subword algorithm, over bytes; unigram is not reproducible bit for bit"
     )
@@ -39,6 +48,19 @@ class TokenizerSettings(Settings):
         description="special tokens of your own, such as <|note|>; "
         "those that the objective needs are added by themselves",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_it_is(cls, values: Any) -> Any:
+        """One that exists is not learnt: it has its size, and nothing else is to be said of it."""
+        if not isinstance(values, dict) or not values.get("from"):
+            return values
+        size = tokens_of(values["from"])
+        own = {"from": values["from"], **({"vocab_size": size} if size else {})}
+        if others := sorted(said(cls, values) - set(own)):
+            named = ", ".join(others)
+            raise ValueError(f"from: a tokenizer that exists is taken as it is; leave out {named}")
+        return own
 
     @field_validator("pattern")
     @classmethod

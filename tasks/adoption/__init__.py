@@ -1,0 +1,1 @@
+"""Models and tokenizers that exist already, as first nodes of a run."""

@@ -1,0 +1,217 @@
+"""A run that starts from a model or a tokenizer that exists: as it is, or trained further."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cluster.artifact import Artifact
+from cluster.errors import BadInput
+from cluster.stage import build
+from cluster.store import Store
+from flows.adapting import adaptation
+from flows.end_to_end import plan
+from flows.plan.dag import Dag, Node
+from flows.plan.estimate import estimate
+from flows.recipe import Recipe
+from flows.views.inspection import lineage_of
+from model import hub
+from tasks.tokens.encoder import load
+from tests.published import PADDED, published_folder
+
+STILL = "pretrain.optimizer.learning_rate=1e-9"
+SMALL = ("pretrain.tokens=512", "pretrain.context=64", "pretrain.batch_tokens=256", STILL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return published_folder(tmp_path_factory.mktemp("published"))
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "text.jsonl"
+    said = [
+        {"text": f"the wheel of mill {i} turns {i * i} times while water runs"} for i in range(99)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in said))
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
+    return Store()
+
+
+def planned(recipe: Recipe) -> Dag:
+    return plan("all", Dag(recipe.name, Store()), recipe)
+
+
+def carried_out(recipe: Recipe, last: str) -> dict[str, Artifact]:
+    """Every stage up to `last`, in this process."""
+    dag, done = planned(recipe), dict[str, Artifact]()
+    for node in dag:
+        inputs = {k: done[v.name] for k, v in node.upstream.items() if isinstance(v, Node)}
+        given: dict[str, Any] = {**inputs, **node.given, **node.literals}
+        done[node.name] = build(node.function, dag.store, recipe=dag.recipe, **given)
+        if node.name == last:
+            break
+    return done
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return hub.load(folder).state_dict()
+
+
+def test_a_model_is_the_same_wherever_it_lies_until_a_byte_of_it_changes(
+    folder: Path, store: Store, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": "a", "label": "b"}\n')
+
+    def prints(model: Path) -> list[str]:
+        dag = planned(adaptation(str(model), "classify", str(rows), None, ()))
+        assert [node.name for node in dag] == ["adopt", "classify", "report"]
+        return [node.spec.fingerprint for node in dag][:2]
+
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    (copy / "notes.txt").write_text("read by nobody")
+    assert prints(copy) == prints(folder)
+    with (copy / "chat_template.jinja").open("a") as file:
+        file.write(" ")
+    assert not set(prints(copy)) & set(prints(folder))
+
+
+def test_training_goes_on_from_the_weights_and_keeps_the_tokenizer(
+    folder: Path, text: Path, store: Store
+) -> None:
+    recipe = adaptation(str(folder), "pretrain", str(text), None, SMALL)
+    done = carried_out(recipe, "evaluate")
+    model = done["pretrain"]
+    before, after = weights(folder), weights(model.path)
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
+    assert any(not before[name].equal(after[name]) for name in before)
+    assert load(model).definition == load(folder).definition and load(model).ends == {2, 3}
+    assert (model.path / "chat_template.jinja").is_file()
+    assert hub.read_config(model.path)["eos_token_id"] == 2
+    nodes = {node["id"]: node for node in lineage_of(model.name)["nodes"]}
+    assert nodes[done["adopt"].name]["license"] == "mit" and "text.jsonl" in nodes
+    assert done["evaluate"].manifest.metrics["heldout_loss"] > 0
+
+
+@pytest.mark.parametrize("how", ["yarn", "theta"])
+def test_a_longer_context_stretches_the_positions(
+    how: str, folder: Path, text: Path, store: Store
+) -> None:
+    longer = ("pretrain.tokens=512", "pretrain.context=256", "pretrain.batch_tokens=512")
+    asked = (*longer, f"model.longer={how}", STILL)
+    recipe = adaptation(str(folder), "pretrain", str(text), None, asked)
+    first, config = hub.load_config(folder), recipe.model.config(1, 256)
+    assert config.context == 256
+    assert (config.rope_scaling is not None) == (how == "yarn")
+    assert (config.rope_theta > first.rope_theta) == (how == "theta")
+    model = carried_out(recipe, "pretrain")["pretrain"]
+    assert hub.load_config(model.path) == config
+
+
+def test_a_table_of_positions_is_not_stretched(tmp_path: Path, text: Path, store: Store) -> None:
+    from model.config import ModelConfig
+    from model.transformer import Transformer
+
+    sizes = {"width": 16, "depth": 1, "heads": 2, "kv_heads": 2, "head_dim": 8, "ffn_width": 32}
+    shape = ModelConfig(vocab_size=300, context=32, positions="learned", **sizes)
+    hub.save(published_folder(tmp_path / "m"), Transformer(shape), {"eos_token_id": 2})
+    with pytest.raises(BadInput, match="table of 32 positions"):
+        adaptation(str(tmp_path / "m"), "pretrain", str(text), None, SMALL)
+
+
+def test_a_new_model_reads_by_a_tokenizer_that_exists(
+    folder: Path, text: Path, store: Store
+) -> None:
+    training = {"tokens": 512, "context": 64, "batch_tokens": 256}
+    said = {"name": "mine", "sources": [str(text)], "tokenizer": {"from": str(folder)}}
+    values = {**said, "model": {"depth": 1, "width": 32}, "pretrain": training, "sweep": None}
+    recipe = Recipe.model_validate(values)
+    assert Recipe.model_validate(recipe.model_dump(mode="json")) == recipe
+    model = carried_out(recipe, "pretrain")["pretrain"]
+    assert load(model).definition == load(folder).definition and load(model).opening == [1]
+    assert hub.load_config(model.path).vocab_size == load(folder).ids == recipe.tokenizer.vocab_size
+    assert estimate(recipe)["params"] == model.manifest.metrics["params"]
+
+
+def test_another_tokenizer_may_stand_in_for_the_models_own(
+    folder: Path, text: Path, store: Store, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    small = json.loads((folder / "tokenizer.json").read_text())
+    small["model"]["merges"] = small["model"]["merges"][:-1]
+    (other / "tokenizer.json").write_text(json.dumps(small))
+    shutil.copy(folder / "tokenizer_config.json", other)
+    asked = (f"tokenizer.from={other}", *SMALL)
+    done = carried_out(adaptation(str(folder), "pretrain", str(text), None, asked), "pretrain")
+    assert load(done["pretrain"]).sha256 == load(other).sha256 != load(folder).sha256
+    assert hub.load_config(done["pretrain"].path).vocab_size == PADDED
+
+
+def test_an_artifact_of_this_home_is_no_copy(
+    folder: Path, text: Path, store: Store, tmp_path: Path
+) -> None:
+    recipe = adaptation(str(folder), "pretrain", str(text), None, SMALL)
+    model = carried_out(recipe, "pretrain")["pretrain"]
+    dag = planned(adaptation("pretrain", "instruct", "python://stdlib", None, ()))
+    assert [node.name for node in dag] == ["instruct", "report"]
+    assert dag.nodes[0].spec.inputs == {"model": model.fingerprint}
+    plan = estimate(adaptation(model.name, "instruct", "python://stdlib", None, ()))
+    assert (plan["params"], plan["tokens"]) == (model.manifest.metrics["params"], 0)
+
+
+def test_a_model_of_the_hub_is_fetched_at_its_revision(
+    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def snapshot(repository: str, *, revision: str, local_dir: Path, **options: Any) -> None:
+        asked.append((repository, revision, options["repo_type"]))
+        shutil.copytree(folder, local_dir, dirs_exist_ok=True)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    recipe = adaptation("hf://org/name@v1", "instruct", "python://stdlib", None, ())
+    adopted = carried_out(recipe, "adopt")["adopt"]
+    assert set(asked) == {("org/name", "v1", "model")}
+    assert adopted.manifest.facts["origin"] == "hf://org/name@v1"
+    assert adopted.manifest.facts["tokens"] == load(folder).vocab_size
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ({"pretrain": None}, "pretrain: null is for a model that exists"),
+        ({"sources": []}, "'sources' is missing"),
+        ({"model": {"from": "nowhere"}}, "from: nowhere is no folder"),
+        ({"model": {"from": "FOLDER", "depth": 2}}, "leave out depth"),
+        ({"model": {"from": "FOLDER", "family": "encoder"}}, "is an decoder"),
+        ({"tokenizer": {"from": "FOLDER", "kind": "unigram"}}, "leave out kind"),
+    ],
+)
+def test_what_contradicts_a_start_is_refused(
+    values: dict[str, Any], match: str, folder: Path, store: Store
+) -> None:
+    plain = json.loads(json.dumps(values).replace("FOLDER", str(folder)))
+    with pytest.raises(ValueError, match=match):
+        planned(Recipe.model_validate({"name": "mine", "sources": ["python://stdlib"], **plain}))
+
+
+@pytest.mark.parametrize(
+    ("task", "teacher", "match"),
+    [("clasify", None, "classify"), ("classify", "smoke", "has none")],
+)
+def test_a_task_that_there_is_not_is_refused(
+    task: str, teacher: str | None, match: str, folder: Path
+) -> None:
+    with pytest.raises(BadInput, match=match):
+        adaptation(str(folder), task, "rows.jsonl", teacher, ())
