@@ -1,56 +1,126 @@
 """Heads for other tasks than the next token, on top of a pretrained network.
 
-Letters: B rows, T positions, D width, C classes.
+    module = Headed(network, Head("sequence", outputs=2, pooling="first"))
+    loss = module(inputs, documents, positions, labels=classes)
+    scores_BC = module.scores(inputs, documents, positions)
+
+A head says something of a whole row (a class, several, a number), of each token (a tag), or where a
+span of tokens begins and ends. Letters: B rows, T positions, D width, C outputs.
 """
+
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model.head_config import Head
 from model.transformer import Transformer
 
+NO_LABEL = -100
+"""Of a token about which nothing is said."""
 
-class SequenceClassifier(nn.Module):
-    """A class for each row: softmax(W z), z being the state of a token that has seen all of it.
 
-    That is a decoder's last real token, and an encoder's first, pooled if it has a pooler.
+class Headed(nn.Module):
+    """Scores W z + b, z being the state of a token or what stands for all of them.
 
     W starts at zero: at first every class is equally likely, and the first gradients that reach the
-    pretrained network are already those of a head that has begun to learn.
+    pretrained network are already those of a head that has begun to learn. The network loses its LM
+    head. One that reads the first token has a pooler, made here where there was none (Devlin et al.
+    2019); W on the last token has no b, as in Transformers.
     """
 
-    def __init__(self, network: Transformer, classes: int) -> None:
+    def __init__(self, network: Transformer, head: Head) -> None:
         super().__init__()
-        self.network = network
-        self.classifier = nn.Linear(network.config.width, classes)
-        nn.init.zeros_(self.classifier.weight)
-        nn.init.zeros_(self.classifier.bias)
+        self.head = head
+        self.network = prepare(network, pooler=head.kind == "sequence" and head.pooling == "first")
+        biased = not (head.kind == "sequence" and head.pooling == "last")
+        self.classifier = nn.Linear(network.config.width, head.outputs, bias=biased)
+        for parameter in self.classifier.parameters():
+            nn.init.zeros_(parameter)
 
     def forward(
         self,
         inputs: Tensor,
         documents: Tensor | None = None,
         positions: Tensor | None = None,
+        segments: Tensor | None = None,
         *,
         labels: Tensor,
     ) -> Tensor:
-        """Mean cross-entropy in nats of the `labels` `[B]`."""
-        return F.cross_entropy(self.scores(inputs, documents, positions).float(), labels)
+        """The mean loss, in nats where it is one of classes. `labels` are classes `[B]`, for each
+        class whether it holds `[B, C]`, or numbers `[B, C]`; of tokens `[B, T]`, -100 for none; of
+        spans the first and last place `[B, 2]`.
+        """
+        scores = self.scores(inputs, documents, positions, segments).float()
+        if self.head.kind == "span":
+            if documents is not None:
+                scores = scores.masked_fill(documents[:, :, None] == 0, -torch.inf)
+            return F.cross_entropy(scores, labels)
+        if self.head.kind == "token":
+            chosen = labels != NO_LABEL
+            return F.cross_entropy(scores[chosen], labels[chosen], reduction="sum") / chosen.sum()
+        return LOSSES[self.head.problem](scores, labels)
 
     def scores(
-        self, inputs: Tensor, documents: Tensor | None = None, positions: Tensor | None = None
+        self,
+        inputs: Tensor,
+        documents: Tensor | None = None,
+        positions: Tensor | None = None,
+        segments: Tensor | None = None,
     ) -> Tensor:
-        """Logits `[B, C]`. One text a row; where `documents` is 0 there is padding."""
-        hidden_BTD = self.network(inputs, documents, positions)
-        if self.network.config.family == "decoder":
-            at_B = last_tokens(inputs, documents)
-            return self.classifier(hidden_BTD[torch.arange(len(inputs)), at_B])
-        return self.classifier(self.network.pool(hidden_BTD))
+        """Logits, `[B, C]` of rows, `[B, T, C]` of tokens and spans. One text a row; where
+        `documents` is 0 there is padding.
+        """
+        z = self.network(inputs, documents, positions, segments_BT=segments)
+        if self.head.kind == "sequence":
+            z = self._pooled(z, documents)
+        return self.classifier(F.dropout(z, self.network.config.dropout, self.training))
+
+    def _pooled(self, hidden_BTD: Tensor, documents_BT: Tensor | None) -> Tensor:
+        """What stands for each row, `[B, D]`."""
+        if self.head.pooling == "first":
+            return self.network.pool(hidden_BTD)
+        if documents_BT is None:
+            documents_BT = torch.ones(hidden_BTD.shape[:2], device=hidden_BTD.device)
+        if self.head.pooling == "last":
+            at_B = last_tokens(documents_BT)
+            return hidden_BTD[torch.arange(len(at_B), device=at_B.device), at_B]
+        real_BT1 = (documents_BT > 0)[:, :, None].to(hidden_BTD.dtype)
+        return (hidden_BTD * real_BT1).sum(1) / real_BT1.sum(1).clamp_min(1)
 
 
-def last_tokens(inputs_BT: Tensor, documents_BT: Tensor | None) -> Tensor:
+LOSSES = {
+    "single_label_classification": F.cross_entropy,
+    "multi_label_classification": F.binary_cross_entropy_with_logits,
+    "regression": F.mse_loss,
+}
+
+
+def prepare(network: Transformer, *, pooler: bool) -> Transformer:
+    """The network without its LM head, and with a pooler or without, in place.
+
+    With muP the LM head stays, unused: no such network is tied.
+    """
+    config = network.config
+    if pooler and not config.pooler:
+        network.pooler = nn.Linear(config.width, config.width)
+        nn.init.normal_(network.pooler.weight, std=config.width**-0.5)
+        nn.init.zeros_(network.pooler.bias)
+    tied = config.mup_base_width is None
+    gone = ["head_transform"] * config.head_transform + ["pooler"] * (config.pooler > pooler)
+    gone += ["head"] * (tied and not config.tie_embeddings)
+    gone += ["multi_token"] * bool(config.multi_token)
+    for name in gone:
+        delattr(network, name)
+    network.head_bias, network.headless = None, True
+    network.config = replace(
+        config, tie_embeddings=tied, head_transform=False, pooler=pooler, multi_token=0
+    )
+    return network
+
+
+def last_tokens(documents_BT: Tensor) -> Tensor:
     """Position of the last token of each row that is not padding, `[B]`."""
-    positions_T = torch.arange(inputs_BT.shape[1], device=inputs_BT.device)
-    if documents_BT is None:
-        return positions_T[-1].expand(len(inputs_BT))
+    positions_T = torch.arange(documents_BT.shape[1], device=documents_BT.device)
     return (positions_T * (documents_BT > 0)).argmax(1)

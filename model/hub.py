@@ -22,9 +22,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from model import hub_config, hub_lora, hub_weights
+from model import hub_config, hub_heads, hub_lora, hub_weights
 from model.config import ModelConfig
 from model.encoder_decoder import EncoderDecoder, build
+from model.heads import Headed
 from model.lora import fold
 from model.transformer import Transformer
 
@@ -35,6 +36,8 @@ LEFT_OUT = re.compile(
 )
 """Names a published file may hold beside our tensors."""
 SAFE = ".safetensors"
+LM_HEADS = ("lm_head.weight", "embed_out.weight", "head.weight")
+"""What the LM head is called, which a model with another head has not."""
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """Where weights are, the first that there is; of each also an index of several."""
 PREFIXES = ("transformer.", "bert.", "roberta.", "model.")
@@ -52,14 +55,15 @@ TWINS = {
 
 def save(
     folder: Path | str,
-    network: Transformer | EncoderDecoder,
+    module: Transformer | EncoderDecoder | Headed,
     extra: dict[str, Any] | None = None,
 ) -> None:
     """Write `config.json` and `model.safetensors`; `extra` keys join the config, `eos_token_id`.
 
     Where `extra` contradicts the counterpart (RoBERTa's positions begin behind the id of padding),
-    the names are Headrace's own.
+    the names are Headrace's own. A head for another task is saved with its network.
     """
+    network = module.network if isinstance(module, Headed) else module
     folder, config = Path(folder), network.config
     folder.mkdir(parents=True, exist_ok=True)
     model_type = hub_config.model_type(config)
@@ -68,7 +72,8 @@ def save(
     if any(about.get(name, value) != value for name, value in (extra or {}).items()):
         model_type = hub_config.OWN
         about = hub_config.describe(config, model_type)
-    about |= {"dtype": dtype, **(extra or {})}
+    head = hub_heads.describe(model_type, module.head) if isinstance(module, Headed) else {}
+    about |= {"dtype": dtype, **head, **(extra or {})}
     (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     ours = {name: weight.detach().cpu() for name, weight in network.state_dict().items()}
     theirs = dict(
@@ -76,6 +81,11 @@ def save(
     )
     if not config.tie_embeddings:
         theirs |= {twin: theirs[name].clone() for twin, name in TWINS.items() if name in theirs}
+    if isinstance(module, Headed):
+        own = {
+            f"classifier.{n}": w.detach().cpu() for n, w in module.classifier.state_dict().items()
+        }
+        theirs = hub_heads.export(theirs, own, model_type, module.head)
     save_file(theirs, folder / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -85,22 +95,46 @@ def load(folder: Path | str, dtype: torch.dtype = torch.float32) -> Transformer 
     Adapters of a folder that holds nothing else are added to the weights of their base. Raises
     `ValueError` for a folder that holds another kind of model, naming what does not fit.
     """
-    folder = Path(folder)
+    return _load(Path(folder), dtype)[0]
+
+
+def load_headed(folder: Path | str) -> Headed:
+    """The network of a model folder with its head for another task, in fp32; raises as `load` does,
+    and for a folder without such a head.
+    """
+    network, own = _load(Path(folder), torch.float32)
+    head = hub_heads.read(read_config(folder))
+    if head is None or not own or not isinstance(network, Transformer):
+        raise ValueError(f"{folder} has no head of a task; `headrace adapt` makes one")
+    module = Headed(network, head)
+    module.classifier.load_state_dict(
+        {name.removeprefix("classifier."): tensor.float() for name, tensor in own.items()}
+    )
+    return module
+
+
+def _load(
+    folder: Path, dtype: torch.dtype
+) -> tuple[Transformer | EncoderDecoder, dict[str, Tensor]]:
+    """The network, and the tensors of a head for another task."""
     if base := base_of(folder):
-        network = load(base, dtype)
+        network, _ = _load(base, dtype)
         hub_lora.load_adapter(folder, network, read_config(base)["model_type"])
         fold(network)
-        return network
-    config = load_config(folder)
-    model_type = read_config(folder)["model_type"]
+        return network, {}
+    config, about = load_config(folder), read_config(folder)
+    model_type = about["model_type"]
     renames = list(hub_weights.renames(config, model_type))
     twins = TWINS | hub_weights.tied_head(config, model_type)
-    theirs = _read_weights(folder, {name for rename in renames for name in rename.theirs}, twins)
+    found, own = hub_heads.split(about, _tensors(folder))
+    wanted = {name for rename in renames for name in rename.theirs}
+    theirs = _fitting(folder, found, wanted, twins)
     ours = {rename.ours: rename.restore(theirs).to(dtype) for rename in renames}
     with torch.device("meta"):
         network = build(config)
     network.load_state_dict(ours, assign=True)
-    return network
+    network.headless = bool(own)
+    return network, own
 
 
 def load_config(folder: Path | str) -> ModelConfig:
@@ -113,7 +147,9 @@ def load_config(folder: Path | str) -> ModelConfig:
         raise ValueError(f"{folder}/config.json has no {missing}") from None
     except ValueError as error:
         raise ValueError(f"{folder}/config.json: {error}") from None
-    names = _names(folder)
+    names = set(hub_heads.split(about, dict.fromkeys(_names(folder)))[0])
+    if hub_heads.read(about) and not any(name.endswith(LM_HEADS) for name in names):
+        config = replace(config, tie_embeddings=config.mup_base_width is None)
     if config.family == "encoder" and names and about["model_type"] != hub_config.OWN:
         # A file of Transformers is named for its LM head whether it has a pooler or not.
         pooler = any(name.endswith("pooler.dense.weight") for name in names)
@@ -177,8 +213,8 @@ def special_ids(folder: Path | str) -> dict[str, Any]:
     return {key: value for key, value in read_config(folder).items() if key.endswith("token_id")}
 
 
-def _read_weights(folder: Path, wanted: set[str], twins: dict[str, str]) -> dict[str, Tensor]:
-    """The tensors of every weights file, under the names that are wanted."""
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    """The tensors of every weights file."""
     found: dict[str, Tensor] = {}
     files = weight_files(folder)
     if not files:
@@ -186,6 +222,13 @@ def _read_weights(folder: Path, wanted: set[str], twins: dict[str, str]) -> dict
     for file in files:
         with _named(file):
             found |= load_file(file) if file.suffix == SAFE else _load_pickled(file)
+    return found
+
+
+def _fitting(
+    folder: Path, found: dict[str, Tensor], wanted: set[str], twins: dict[str, str]
+) -> dict[str, Tensor]:
+    """The same tensors under the names that are wanted."""
     theirs = _prefixed(_without_twins(found, twins), wanted)
     missing = sorted(wanted - set(theirs))
     unknown = sorted(n for n in set(theirs) - wanted if not LEFT_OUT.search(n))
@@ -213,7 +256,8 @@ def _prefixed(found: dict[str, Tensor], wanted: set[str]) -> dict[str, Tensor]:
     """The same, where a file's names have one prefix too many or too few those that are wanted."""
 
     def match(name: str) -> str:
-        others = (name, *(prefix + name for prefix in PREFIXES), name.partition(".")[2])
+        rest = name.partition(".")[2]
+        others = (name, *(p + name for p in PREFIXES), rest, *(p + rest for p in PREFIXES))
         return next((other for other in others if other in wanted), name)
 
     return {match(name): tensor for name, tensor in found.items()}

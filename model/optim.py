@@ -124,7 +124,8 @@ def _kinds(module: nn.Module) -> Iterator[tuple[ParameterKind, Parameter]]:
     in_blocks = {id(p) for m in parts if isinstance(m, Block) for p in m.parameters()}
     placed = {id(m.weight) for n, m in module.named_modules() if n.endswith("position_embedding")}
     looked_up = {id(m.weight) for m in parts if isinstance(m, nn.Embedding)}
-    looked_up -= {id(m.head_weight) for m in parts if isinstance(m, LanguageModel)}
+    heads = (m for m in parts if isinstance(m, LanguageModel) and not m.headless)
+    looked_up -= {id(m.head_weight) for m in heads}
     for parameter in module.parameters():
         if not parameter.requires_grad:
             continue

@@ -60,6 +60,8 @@ class LanguageModel(nn.Module, SplitsContext):
     embedding: nn.Embedding
     usable: int | None = None
     """So many ids are tokens; a published vocabulary may be padded beyond them."""
+    headless: bool = False
+    """Whether another head (`model.heads`) stands where the LM head was."""
 
     def add_head(self) -> None:
         """Make the LM head, after the rest of the network."""

@@ -167,7 +167,7 @@ def models(store, shards):
         {"model": pretrain.fingerprint},
         files={"metrics.jsonl": curve(300, 1.4, 0.5, seed=1)},
         metrics={"accuracy": 0.76, "accuracy_majority": 0.25, "macro_f1": 0.7571},
-        facts={"classes": ["email", "asyncio", "tkinter", "json"], "confusion": counts},
+        facts={"labels": ["email", "asyncio", "tkinter", "json"], "confusion": counts},
     )
     instruct = make(
         store,

@@ -135,7 +135,7 @@ def training(artifact: Artifact) -> View:
 def classes(stages: Stages) -> View:
     """The confusion matrix of the classifier, shares by true class; empty without one."""
     facts = _facts(stages, "classify")
-    counts, names = facts.get("confusion"), facts.get("classes")
+    counts, names = facts.get("confusion"), facts.get("labels")
     if not (isinstance(counts, list) and isinstance(names, list) and len(counts) == len(names)):
         return {}
     rows = [

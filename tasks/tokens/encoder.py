@@ -73,6 +73,25 @@ class Encoder:
         found: list[int] = self._tokenizer.encode("").ids
         return [id_ for id_ in found if id_ != self.eod or self.roles.begin == self.roles.end]
 
+    @property
+    def separator(self) -> int:
+        """What parts two texts: its separator, or the end of a document."""
+        named = self.roles.kinds.get("separator") or special_token("separator")
+        return self.special_tokens.get(named, self.eod)
+
+    def template(self, texts: int) -> list[tuple[int | None, int]]:
+        """What the tokenizer itself puts around one text or two: ids, None for a text, each with
+        its segment.
+        """
+        laid = self._tokenizer.encode("a", "b" if texts > 1 else None)
+        marked = zip(laid.ids, laid.type_ids, laid.sequence_ids, strict=True)
+        every = [(id_ if text is None else None, segment) for id_, segment, text in marked]
+        return [
+            one
+            for n, one in enumerate(every)
+            if n == 0 or one[0] is not None or every[n - 1] != one
+        ]
+
     @cached_property
     def begin(self) -> int | None:
         """What begins a document, where the tokenizer has such a token and puts it there itself."""

@@ -15,6 +15,7 @@ from tasks.training.telemetry import read_rows, thin
 from tasks.tuning.settings import TuningSettings
 
 if TYPE_CHECKING:
+    from model.heads import Headed
     from model.transformer import Transformer
 
 ADAPTERS = "adapter"
@@ -75,18 +76,21 @@ def write_history(draft: Draft, figures: tuple[str, ...] = HISTORY) -> None:
     draft.facts["history"] = thin(rows, figures)
 
 
-def save_model(folder: Path, network: "Transformer", base: Path, **extra: Any) -> None:
-    """A model folder with the tokenizer, chat template and special ids of `base`, and `extra` keys
-    of the config. Adapters are in its weights, and apart in `adapter/`, as PEFT has them.
+def save_model(folder: Path, module: "Transformer | Headed", base: Path, **extra: Any) -> None:
+    """A model folder, with its head if it has one, with the tokenizer, chat template and special
+    ids of `base`, and `extra` keys of the config. Adapters are in its weights, and apart in
+    `adapter/`, as PEFT has them.
     """
     from model import hub
     from model.hub_lora import save_adapter
     from model.lora import adapted, merged
+    from model.transformer import Transformer
 
+    network = module if isinstance(module, Transformer) else module.network
     if adapted(network):
         save_adapter(folder / ADAPTERS, network, hub.read_config(base)["model_type"], base)
     with merged(network):
-        hub.save(folder, network, {**hub.special_ids(base), **extra})
+        hub.save(folder, module, {**hub.special_ids(base), **extra})
     for name in TOKENIZER_FILES:
         if (base / name).is_file():
             shutil.copyfile(base / name, folder / name)

@@ -4,7 +4,7 @@ The order of rows is that of a hash of their content, so it is the same on every
 """
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,18 +25,66 @@ Turn = tuple[str, str]
 """A role and what is said."""
 
 
-@dataclass(frozen=True)
-class Snippet:
-    """A text and its class; `group` is what the split never divides (a file)."""
+class Grouped(Protocol):
+    """A row: `group` is what the split never divides, rows are sorted by `order`."""
 
-    text: str
-    label: str
-    group: str
+    @property
+    def group(self) -> str:
+        """Whose rows stay together."""
+        ...
 
     @property
     def order(self) -> str:
         """The key rows are sorted by."""
-        return digest(self.text, self.label, self.group)
+        ...
+
+
+class Keyed(Grouped, Protocol):
+    """A row that is to occur once."""
+
+    @property
+    def key(self) -> str:
+        """What is read of it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A text, or a pair with a `second` one, and its class, or all `labels` that hold; `group` is
+    what the split never divides (a file).
+    """
+
+    text: str
+    label: str
+    group: str
+    second: str | None = None
+    labels: tuple[str, ...] | None = None
+    id: str | None = None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What holds of it."""
+        return (self.label,) if self.labels is None else self.labels
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """One text or two."""
+        return (self.text,) if self.second is None else (self.text, self.second)
+
+    @property
+    def key(self) -> str:
+        """What is read of it."""
+        return "\0".join(self.texts)
+
+    @property
+    def order(self) -> str:
+        """The key rows are sorted by."""
+        return digest(*self.texts, *self.classes, self.group)
+
+    def record(self) -> dict[str, Any]:
+        """The row as `predictions.jsonl` keeps it."""
+        found = {key: value for key, value in asdict(self).items() if value is not None}
+        return found if self.labels is None else {**found, "label": found.pop("labels")}
 
 
 @dataclass(frozen=True)
@@ -82,34 +130,32 @@ class Pair:
         return kept | ({"messages": self.asked} if self.before else {})
 
 
-class Grouped(Protocol):
-    """What a split goes by."""
-
-    @property
-    def group(self) -> str:
-        """What is never divided."""
-
-    @property
-    def order(self) -> str:
-        """The key rows are sorted by."""
-
-
 Row = TypeVar("Row", bound=Grouped)
+Single = TypeVar("Single", bound=Keyed)
 
 
-def read_snippets(path: Path, text: str = "text", label: str = "label") -> list[Snippet]:
-    """Labelled rows of a file of JSON lines; rows with the same text are one group.
+def read_snippets(path: Path, text: str, label: str, second: str | None = None) -> list[Snippet]:
+    """Labelled rows of a file, of pairs where the field of the `second` text is named; rows with
+    the same (first) text are one group. A label may be a list of them.
 
-    Raises BadInput naming the line when a field is missing or the text is empty.
+    Raises BadInput naming the line when a field is missing or a text is empty.
     """
     rows = []
     for number, row in read_row_file(path):
-        value = _field(row, (text,), path, number)
-        name = str(_field(row, (label,), path, number))
-        if not isinstance(value, str) or not value.strip():
-            raise BadInput(f"{path}, line {number}: '{text}' is {value!r}, it must be a text")
-        rows.append(Snippet(value, name, digest(value)))
+        texts = [_text(row, name, path, number) for name in (text, second) if name]
+        found = field_of(row, (label,), path, number)
+        several = tuple(sorted(map(str, found))) if isinstance(found, list) else None
+        named = "" if several is not None else str(found)
+        own = str(row["id"]) if "id" in row else None
+        rows.append(Snippet(texts[0], named, digest(texts[0]), *texts[1:], labels=several, id=own))
     return sorted(rows, key=lambda row: row.order)
+
+
+def _text(row: Mapping[str, Any], name: str, path: Path, number: int) -> str:
+    value = field_of(row, (name,), path, number)
+    if not isinstance(value, str) or not value.strip():
+        raise BadInput(f"{path}, line {number}: '{name}' is {value!r}, it must be a text")
+    return value
 
 
 def read_pairs(path: Path) -> list[Pair]:
@@ -137,9 +183,9 @@ def asked_in(row: Mapping[str, Any]) -> str | None:
 
 
 def _pair(row: Mapping[str, Any], path: Path, number: int) -> Pair:
-    instruction = str(_field(row, INSTRUCTION_NAMES, path, number))
+    instruction = str(field_of(row, INSTRUCTION_NAMES, path, number))
     asked = asked_in(row) or instruction
-    response = str(_field(row, RESPONSE_NAMES, path, number) or "")
+    response = str(field_of(row, RESPONSE_NAMES, path, number) or "")
     label, context = str(row.get("id", number)), str(row.get("context") or "")
     return Pair(label, asked, response, context, digest(asked), number)
 
@@ -207,10 +253,32 @@ def split_each_class(
     """`split` within each class, so that every class with two groups is on both sides."""
     classes: dict[str, list[Snippet]] = defaultdict(list)
     for row in rows:
-        classes[row.label].append(row)
-    sides = [split(classes[label], heldout_share) for label in sorted(classes)]
-    train, heldout = ([row for side in sides for row in side[i]] for i in (0, 1))
+        classes[str(row.label)].append(row)
+    parts = [split(classes[label], heldout_share) for label in sorted(classes)]
+    train, heldout = ([row for part in parts for row in part[i]] for i in (0, 1))
     return sorted(train, key=lambda row: row.order), sorted(heldout, key=lambda row: row.order)
+
+
+def sides(
+    found: list[Single],
+    measured: list[Single] | None,
+    heldout_share: float,
+    divide: Callable[[list[Single], float], tuple[list[Single], list[Single]]],
+) -> tuple[list[Single], list[Single], Counter[str]]:
+    """Training rows, held-out rows and why others are neither: each occurs once, and nothing that
+    is measured on is trained on. Without rows to measure on, `divide` holds out a share.
+    """
+    rows = distinct(found, lambda row: row.key)
+    rejects = Counter(repeated_text=len(found) - len(rows))
+    if measured is None:
+        train, heldout = divide(rows, heldout_share)
+    else:
+        heldout = distinct(measured, lambda row: row.key)
+        rejects["repeated_text"] += len(measured) - len(heldout)
+        known = {row.key for row in heldout}
+        train = [row for row in rows if row.key not in known]
+        rejects["also_held_out"] = len(rows) - len(train)
+    return train, heldout, +rejects
 
 
 def distinct(rows: Iterable[Row], key: Callable[[Row], str]) -> list[Row]:
@@ -226,7 +294,8 @@ def digest(*texts: str) -> str:
     return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
-def _field(row: Mapping[str, Any], names: tuple[str, ...], path: Path, number: int) -> Any:
+def field_of(row: Mapping[str, Any], names: tuple[str, ...], path: Path, number: int) -> Any:
+    """The first of these fields that a row has. Raises BadInput where it has none."""
     for name in names:
         if name in row:
             return row[name]

@@ -1,11 +1,15 @@
-"""Settings that all tuning stages share: how much of the network is trained, and until when."""
+"""Settings that all tuning stages share, as how much of the network is trained; and those of all
+tasks with a head.
+"""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from cluster.settings import Settings
-from tasks.training.settings import TrainSettings
+from model.head_config import Pooling
+from tasks.training.settings import OptimizerSettings, TrainSettings
+from tasks.tuning.files import ROWS
 
 Trained = Literal["full", "head", "last", "lora"]
 MatrixName = Literal["query", "key", "value", "out", "feedforward"]
@@ -43,4 +47,34 @@ class TuningSettings(TrainSettings):
         le=1,
         description="learning rate of each layer over that of the one above it; 1 is the same for "
         "all, embeddings come below the first layer",
+    )
+
+
+class HeadSettings(TuningSettings):
+    """Fine-tuning of a network with a head for a task."""
+
+    optimizer: OptimizerSettings = OptimizerSettings(learning_rate=2e-3, schedule="linear")
+    data: Annotated[str, ROWS] = Field(
+        description="a file of rows: .jsonl, .csv or .tsv (also compressed)"
+    )
+    heldout: Annotated[str | None, ROWS] = Field(
+        None, description="such a file to measure on; null holds out a share of `data`"
+    )
+    heldout_share: float = Field(0.25, gt=0, lt=1, description="share of rows measured on")
+    length: int = Field(96, ge=1, description="tokens of a row at most; longer texts are cut")
+    epochs: float = Field(2.0, gt=0, description="passes over the training rows")
+    batch_rows: int = Field(16, ge=1, description="rows of one optimizer step")
+
+
+class SequenceSettings(HeadSettings):
+    """What is said of a whole text, or of a pair."""
+
+    text: str = Field("text", description="the field of a row that holds the text")
+    second: str | None = Field(
+        None, description="the field of the second text, where rows are pairs; null is none"
+    )
+    pooling: Pooling | None = Field(
+        None,
+        description="what of a text is read: its first token, the mean of all, or the last; null "
+        "is an encoder's first, a decoder's last",
     )

@@ -1,4 +1,4 @@
-"""Where rows to tune on come from: the embedded corpus by name, or a JSON-lines file.
+"""Where rows to tune on come from: the embedded corpus by name, or a file of rows.
 
 A recipe names the data by path; a stage's identity is the content behind it.
 """
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Protocol
 
 from cluster.errors import BadInput
-from tasks.data.reading.settings import SourceSettings
-from tasks.data.reading.sources import PYTHON, python_files, resolve
+from tasks.data.reading.sources import PYTHON
 from tasks.tuning.classify.settings import ClassifySettings
+from tasks.tuning.files import python_rows, row_file
 from tasks.tuning.instruct.settings import InstructSettings
 from tasks.tuning.pairs import pairs_of_python, snippets_of_python
 from tasks.tuning.rows import (
@@ -19,9 +19,11 @@ from tasks.tuning.rows import (
     distinct,
     read_pairs,
     read_snippets,
+    sides,
     split,
     split_each_class,
 )
+from tasks.tuning.settings import HeadSettings
 
 
 def labelled_rows(
@@ -32,20 +34,23 @@ def labelled_rows(
     Raises BadInput when a row is unusable, one side is empty, training rows have fewer than two
     classes, or held-out rows have a class that those lack.
     """
-    found = _snippets(settings)
-    rows = distinct(found, lambda row: row.text)
-    rejects = Counter(repeated_text=len(found) - len(rows))
-    if settings.heldout is None:
-        train, heldout = split_each_class(rows, settings.heldout_share)
-    else:
-        measured = read_snippets(row_file(settings.heldout), settings.text, settings.label)
-        heldout = distinct(measured, lambda row: row.text)
-        rejects["repeated_text"] += len(measured) - len(heldout)
-        known = {row.text for row in heldout}
-        train = [row for row in rows if row.text not in known]
-        rejects["also_held_out"] = len(rows) - len(train)
+    measured = None if settings.heldout is None else _snippets(settings, settings.heldout)
+    found = _snippets(settings, settings.data)
+    several = {row.labels is not None for row in (*found, *(measured or ()))}
+    if len(several) > 1:
+        raise BadInput(
+            f"'{settings.data}': some rows have one class in '{settings.label}' and some a list; "
+            "write lists in all of them, or in none"
+        )
+    divide = split if several == {True} else split_each_class
+    train, heldout, rejects = sides(found, measured, settings.heldout_share, divide)
     _check_classes(settings, train, heldout)
-    return train, heldout, +rejects
+    return train, heldout, rejects
+
+
+def classes_of(rows: list[Snippet]) -> list[str]:
+    """The names of all classes, in order."""
+    return sorted({name for row in rows for name in row.classes})
 
 
 def instruction_pairs(settings: InstructSettings) -> tuple[list[Pair], list[Pair], Counter[str]]:
@@ -71,7 +76,7 @@ class OfData(Protocol):
         """What the rows are in."""
 
 
-def describe(settings: OfData) -> str:
+def describe(settings: HeadSettings | OfData) -> str:
     """What the figures of a tuning are about, for the report."""
     if not settings.data.startswith(PYTHON):
         return f"rows of {Path(settings.data).name}"
@@ -86,40 +91,27 @@ def describe(settings: OfData) -> str:
     )
 
 
-def _snippets(settings: ClassifySettings) -> list[Snippet]:
-    if settings.data.startswith(PYTHON):
-        files = _python(settings.data)
+def _snippets(settings: ClassifySettings, data: str) -> list[Snippet]:
+    if data.startswith(PYTHON):
+        files = python_rows(data)
         return snippets_of_python(files, settings.classes, settings.rows_per_class)
-    return read_snippets(row_file(settings.data), settings.text, settings.label)
+    return read_snippets(row_file(data), settings.text, settings.label, settings.second)
 
 
 def _pairs(data: str) -> list[Pair]:
-    return pairs_of_python(_python(data)) if data.startswith(PYTHON) else read_pairs(row_file(data))
-
-
-def _python(data: str) -> list[tuple[str, Path]]:
-    files = python_files(data.removeprefix(PYTHON))
-    return [(file.name.removeprefix("site-packages/"), file.path) for file in files]
-
-
-def row_file(data: str) -> Path:
-    """The one file of rows that a recipe names. Raises BadInput where it is none."""
-    (source,) = resolve((SourceSettings(path=data),))
-    if len(source.files) != 1 or source.files[0].format not in (".jsonl", ".ndjson"):
-        raise BadInput(
-            f"'{data}' is not one .jsonl file (plain, .gz, .zst or .bz2), nor {PYTHON}stdlib"
-        )
-    return source.files[0].path
+    if data.startswith(PYTHON):
+        return pairs_of_python(python_rows(data))
+    return read_pairs(row_file(data))
 
 
 def _check_classes(
     settings: ClassifySettings, train: list[Snippet], heldout: list[Snippet]
 ) -> None:
-    classes = {row.label for row in train}
+    classes = set(classes_of(train))
     if len(classes) < 2 or not heldout:
         raise BadInput(
             f"'{settings.data}' leaves {len(train)} training rows of {len(classes)} class(es) and "
             f"{len(heldout)} held-out rows; it takes two classes and a row to measure on"
         )
-    if unknown := sorted({row.label for row in heldout} - classes):
+    if unknown := sorted(set(classes_of(heldout)) - classes):
         raise BadInput(f"held-out rows have classes no training row has: {', '.join(unknown[:5])}")

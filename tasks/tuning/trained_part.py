@@ -1,6 +1,6 @@
 """How much of a model is trained: all, its head, its last layers, or adapters.
 
-    module = trained_part(SequenceClassifier(hub.load(base), 2), settings, base)
+    module = trained_part(Headed(hub.load(base), head), settings, base)
 
 What is frozen is as it is built, in every process: it has no optimizer state, and is in no
 checkpoint.
@@ -32,7 +32,9 @@ def trained_part(module: Module, settings: TuningSettings, base: Path) -> Module
         return module
     network = next(part for part in module.modules() if isinstance(part, LanguageModel))
     kept = set(_last(module, network, settings.last_layers)) if settings.train == "last" else ()
-    freeze(p for p in network.parameters() if p not in kept)
+    # A pooler is where a head begins.
+    body = (p for name, p in network.named_parameters() if not name.startswith("pooler."))
+    freeze(p for p in body if p not in kept)
     if settings.train == "lora":
         lora = settings.lora
         shape = LoraShape(lora.rank, lora.alpha, lora.dropout)
@@ -57,5 +59,6 @@ def _last(module: nn.Module, network: LanguageModel, layers: int) -> Iterator[nn
             for block in stack.blocks[depth - layers :]:
                 yield from block.parameters()
             yield from stack.norm.parameters()
-    behind = ("head.", "head_") if isinstance(module, Objective) else ("pooler.",)
-    yield from (p for name, p in network.named_parameters() if name.startswith(behind))
+    if isinstance(module, Objective):
+        behind = ("head.", "head_")
+        yield from (p for name, p in network.named_parameters() if name.startswith(behind))

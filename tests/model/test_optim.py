@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from model.config import MATRIX_KINDS, from_depth
-from model.heads import SequenceClassifier
+from model.head_config import Head
+from model.heads import Headed
 from model.objectives.modules import CausalLM
 from model.optim import parameter_groups
 from model.transformer import Transformer
@@ -77,7 +78,7 @@ def test_frozen_parameters_and_empty_groups_are_left_out():
 
 def test_a_classifier_is_grouped_with_its_network():
     network = Transformer(from_depth(2, vocab_size=31, context=16, width=64))
-    model = SequenceClassifier(network, 3)
+    model = Headed(network, Head("sequence", 3))
     found = {g["name"]: g for g in parameter_groups(model, 0.01, 0.1)}
     assert any(p is model.classifier.weight for p in found["head"]["params"])
     torch.optim.AdamW(parameter_groups(model, 0.01, 0.1))

@@ -16,14 +16,18 @@ from cluster.store import Store
 from model.config import from_depth
 from model.encoder_decoder import EncoderDecoder
 from model.flops import flops_per_token
+from model.hub import load_headed
 from tasks.inference.generation import load_model
 from tasks.tokens.encoder import Encoder
+from tasks.tokens.frames import Row
 from tasks.training.settings import OptimizerSettings
-from tasks.tuning.classify.engine import batch_of, class_token, encode, readable
+from tasks.tuning.classify.engine import encode
 from tasks.tuning.classify.settings import ClassifySettings
 from tasks.tuning.classify.stage import classify
+from tasks.tuning.headed import arrays_of, batch_of, readable
 from tasks.tuning.rows import Snippet
 from tasks.tuning.sources import labelled_rows
+from tests.published import published_folder
 
 WORDS = {"sea": ["boat", "wave", "fish", "salt"], "sky": ["bird", "cloud", "star", "wind"]}
 
@@ -73,9 +77,8 @@ def test_an_encoder_reads_the_class_off_its_class_token(
     assert tuned.manifest.metrics["accuracy_low"] > 0.5
     network, encoder = load_model(tuned.path)
     assert network.config.family == "encoder"
-    head = class_token(encoder, network)
-    inputs, _ = encode(encoder, [Snippet("a b", "x", "y")], 8, head)
-    assert inputs[0, 0] == encoder.special("class")
+    (row,), _ = encode(encoder, network.config, [Snippet("a b", "x", "y")], 8)
+    assert row.ids[0] == encoder.special("class")
 
 
 def test_rows_tell_the_speed_without_the_lm_head_that_is_not_used(tuned: Artifact) -> None:
@@ -90,7 +93,7 @@ def test_rows_tell_the_speed_without_the_lm_head_that_is_not_used(tuned: Artifac
 
 def test_an_encoder_decoder_is_refused() -> None:
     config = from_depth(1, vocab_size=300, context=8, width=32, family="encoder_decoder")
-    with pytest.raises(BadInput, match="t5 is an encoder_decoder; classes are read from a decoder"):
+    with pytest.raises(BadInput, match="t5 is an encoder_decoder; heads are put on a decoder"):
         readable(EncoderDecoder(config), Path("t5"))
 
 
@@ -131,26 +134,27 @@ def test_the_same_seed_gives_the_same_bits(
     base: Artifact, tuned: Artifact, tmp_path: Path, data: str
 ) -> None:
     again = build(classify, Store(tmp_path), model=base, settings=settings(data), seed=0)
-    for name in ("model.safetensors", "classifier/head.safetensors", "predictions.jsonl"):
+    for name in ("model.safetensors", "predictions.jsonl"):
         assert again.manifest.files[name] == tuned.manifest.files[name]
 
 
-def test_batches_are_as_long_as_their_longest_text() -> None:
-    batch = batch_of(np.array([[5, 6, 7, 1, 1], [8, 1, 1, 1, 1]]), pad=1)
-    assert batch["inputs"].tolist() == [[5, 6, 7], [8, 1, 1]]
+def test_batches_are_as_long_as_their_longest_text(base: Artifact) -> None:
+    """A token that fills rows may also stand in a text."""
+    config = load_model(base.path)[0].config
+    rows = [Row([5, 6, 1], [0] * 3, [0]), Row([8], [0], [0]), Row([1] * 5, [0] * 5, [0])]
+    batch = batch_of(arrays_of(rows, config, pad=1), np.array([0, 1]))
+    assert batch["inputs"].tolist() == [[5, 6, 1], [8, 1, 1]]
     assert batch["documents"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert batch["positions"].tolist() == [[0, 1, 2], [0, 1, 2]]
 
 
-def test_long_texts_are_cut_and_counted(encoder: Encoder) -> None:
+def test_long_texts_are_cut_and_counted(base: Artifact, encoder: Encoder) -> None:
+    config = load_model(base.path)[0].config
     rows = [Snippet("boat", "sea", "a"), Snippet("boat " * 40, "sea", "b")]
-    inputs, cut = encode(encoder, rows, 8)
+    (short, long), cut = encode(encoder, config, rows, 8)
     assert cut == 1
-    assert inputs.shape == (2, 8)
-    assert encoder.pad not in inputs[1]
-    assert inputs[0].tolist() == encoder.encode("boat") + [encoder.pad] * (
-        8 - len(encoder.encode("boat"))
-    )
+    assert short.ids == encoder.encode("boat")
+    assert long.ids == encoder.encode("boat " * 40)[:8]
 
 
 def test_no_file_of_the_embedded_corpus_is_on_both_sides() -> None:
@@ -184,5 +188,98 @@ def test_held_out_texts_leave_the_training_rows(tmp_path: Path, data: str) -> No
 
 def test_data_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.txt").write_text("no rows")
-    with pytest.raises(BadInput, match=r"is not one \.jsonl file"):
+    with pytest.raises(BadInput, match=r"is not one \.jsonl, .* file"):
         labelled_rows(settings(str(tmp_path / "rows.txt")))
+
+
+def test_pairs_are_laid_out_as_in_pretraining(encoder_base: Artifact) -> None:
+    """Behind the class token, each with a mark behind it, of segments of their own; the longer text
+    is cut.
+    """
+    network, encoder = load_model(encoder_base.path)
+    row = Snippet("boat " * 30, "x", "g", second="wave")
+    (laid,), cut = encode(encoder, network.config, [row], 12)
+    second = encoder.encode("wave")
+    first = encoder.encode(row.text)[: 12 - 3 - len(second)]
+    assert cut == 1
+    assert laid.ids == [encoder.special("class"), *first, encoder.eod, *second, encoder.eod]
+    assert laid.segments == [0] * (len(first) + 2) + [1] * (len(second) + 1)
+    arrays = arrays_of([laid], network.config, encoder.pad)
+    assert batch_of(arrays, np.array([0]))["segments"].tolist() == [laid.segments]
+
+
+def test_a_published_tokenizer_says_itself_how_texts_are_laid_out(tmp_path: Path) -> None:
+    network, encoder = load_model(published_folder(tmp_path))
+    one, two = encoder.encode("one"), encoder.encode("two")
+    (single,), _ = encode(encoder, network.config, [Snippet("one", "x", "g")], 32)
+    (pair,), _ = encode(encoder, network.config, [Snippet("one", "x", "g", second="two")], 32)
+    assert single.ids == [1, *one]
+    assert pair.ids == [1, *one, 1, *two]
+
+
+PAIRS = [
+    {"first": text(a, i), "second": text(b, 100 + i), "label": str(a == b)}
+    for a in WORDS
+    for b in WORDS
+    for i in range(40)
+]
+
+
+def test_several_classes_at_once(base: Artifact, tuning_store: Store, tmp_path: Path) -> None:
+    """Each with a probability of its own; rows may have all of them or none."""
+    both = [
+        {"text": f"{text('sea', i)} {text('sky', i)}", "label": ["sea", "sky"]} for i in range(40)
+    ]
+    single = [{"text": row["text"], "label": [row["label"]]} for row in ROWS]
+    none = [{"text": f"nothing at all {i}", "label": []} for i in range(40)]
+    data = write(tmp_path / "rows.jsonl", both + single + none)
+    asked = settings(data, pooling="mean", epochs=10)
+    tuned = build(classify, tuning_store, model=base, settings=asked, seed=0)
+    metrics = tuned.manifest.metrics
+    assert metrics["micro_f1"] > 0.8 > metrics["micro_f1_majority"]
+    assert metrics["macro_f1"] > 0.8
+    assert metrics["accuracy"] > metrics["accuracy_majority"]
+    assert tuned.read_json("config.json")["problem_type"] == "multi_label_classification"
+    row = json.loads(tuned.file("predictions.jsonl").read_text().splitlines()[0])
+    assert isinstance(row["label"], list) and isinstance(row["prediction"], list)
+    assert load_headed(tuned.path).head.pooling == "mean"
+
+
+def test_lists_in_some_rows_only_are_refused(tmp_path: Path) -> None:
+    rows = [*ROWS, {"text": "all of it", "label": ["sea", "sky"]}]
+    with pytest.raises(BadInput, match="some rows have one class in 'label' and some a list"):
+        labelled_rows(settings(write(tmp_path / "rows.jsonl", rows)))
+
+
+def test_a_decoder_has_no_first_token_to_read(base: Artifact, tmp_path: Path, data: str) -> None:
+    with pytest.raises(BadInput, match="pooling is first, but the first token of a decoder"):
+        build(
+            classify, Store(tmp_path), model=base, settings=settings(data, pooling="first"), seed=0
+        )
+
+
+def test_pairs_are_told_apart(encoder_base: Artifact, tuning_store: Store, tmp_path: Path) -> None:
+    """And keep their ids; no first text is on both sides."""
+    rows = [row | {"id": f"pair {n}"} for n, row in enumerate(PAIRS)]
+    data = write(tmp_path / "rows.jsonl", rows)
+    asked = settings(data, text="first", second="second", epochs=1)
+    train, heldout, _ = labelled_rows(asked)
+    assert not {row.text for row in train} & {row.text for row in heldout}
+    tuned = build(classify, tuning_store, model=encoder_base, settings=asked, seed=0)
+    row = json.loads(tuned.file("predictions.jsonl").read_text().splitlines()[0])
+    assert row["second"] and row["id"].startswith("pair ")
+
+
+def test_transformers_loads_the_classifier(tuned: Artifact) -> None:
+    """And classifies the held-out rows as it was measured."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    theirs = AutoModelForSequenceClassification.from_pretrained(tuned.path).eval()
+    _, encoder = load_model(tuned.path)
+    for line in tuned.file("predictions.jsonl").read_text().splitlines()[:5]:
+        row = json.loads(line)
+        inputs = torch.tensor([encoder.encode(row["text"])[:24]])
+        with torch.no_grad():
+            found = int(theirs(inputs).logits.argmax())
+        assert theirs.config.id2label[found] == row["prediction"]

@@ -10,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import BadInput
-from tasks.tuning.rows import Pair, Snippet, read_pairs, read_snippets, split, split_each_class
+from tasks.tuning.rows import Pair, Snippet, read_pairs, split, split_each_class
+from tasks.tuning.rows import read_snippets as read_rows
+
+
+def read_snippets(path: Path) -> list[Snippet]:
+    return read_rows(path, "text", "label")
 
 
 def write(path: Path, rows: list[object]) -> Path:

@@ -15,7 +15,8 @@ from cluster.placement import Placement
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from model import hub
-from model.heads import SequenceClassifier
+from model.head_config import Head
+from model.heads import Headed
 from model.optim import parameter_groups
 from tasks.inference.generation import load_model
 from tasks.training.job import CHECKPOINTS
@@ -51,7 +52,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 def changed(base: Artifact, tuned: Artifact) -> set[str]:
     """The weights that are no longer, to the bit, those of the base."""
     before, after = (load_file(a.file("model.safetensors")) for a in (base, tuned))
-    return {name for name in before if not torch.equal(before[name], after[name])}
+    shared = before.keys() & after.keys()
+    return {name for name in shared if not torch.equal(before[name], after[name])}
 
 
 @pytest.mark.parametrize(
@@ -89,8 +91,8 @@ def test_adapters_lie_beside_the_whole_model(base: Artifact, tmp_path: Path, dat
     assert tuned.manifest.metrics["accuracy"] > 0.8
     network, _ = load_model(tuned.path / "adapter")
     whole = load_model(tuned.path)[0].state_dict()
-    for name, weight in network.state_dict().items():
-        torch.testing.assert_close(weight, whole[name], atol=1e-6, rtol=1e-6)
+    for name, weight in whole.items():
+        torch.testing.assert_close(weight, network.state_dict()[name], atol=1e-6, rtol=1e-6)
 
 
 class Killed(BaseException):
@@ -119,7 +121,7 @@ def test_a_killed_training_of_adapters_ends_with_the_same_bits_from_a_small_chec
         patched.setattr(Trainer, "step", kill)
         build(classify, store, **how, placement=often)
     again = build(classify, store, **how, placement=often)
-    for name in ("adapter/adapter_model.safetensors", "classifier/head.safetensors"):
+    for name in ("adapter/adapter_model.safetensors", "model.safetensors"):
         assert again.manifest.files[name] == whole.manifest.files[name]
     weights = base.file("model.safetensors").stat().st_size
     assert sizes
@@ -166,7 +168,7 @@ def test_more_last_layers_than_there_are_is_refused(
 
 
 def test_each_layer_has_its_share_of_the_rate_of_the_one_above(base: Artifact) -> None:
-    module = SequenceClassifier(hub.load(base.path), 2)  # type: ignore[arg-type]
+    module = Headed(hub.load(base.path), Head("sequence", 2))  # type: ignore[arg-type]
     rates = {g["name"]: g["lr"] for g in parameter_groups(module, 1.0, 0.1, layer_decay=0.5)}
     assert rates == {
         "matrices/1": 0.5,

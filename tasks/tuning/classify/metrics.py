@@ -1,8 +1,10 @@
-"""Figures of a classifier: accuracy with its interval, the majority class, macro F1, confusion."""
+"""Figures of a classifier: accuracy with its interval, the majority class, F1, confusion."""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
+
+import numpy as np
 
 
 def accuracy(gold: Sequence[int], predicted: Sequence[int]) -> float:
@@ -15,12 +17,29 @@ def majority_accuracy(gold: Sequence[int]) -> float:
     return max(Counter(gold).values()) / len(gold)
 
 
-def macro_f1(gold: Sequence[int], predicted: Sequence[int]) -> float:
-    """Mean F1 over the classes that occur in either; a class never predicted right has 0."""
+def f1_by_class(gold: Sequence[int], predicted: Sequence[int], classes: int) -> list[float]:
+    """F1 of every class; one never predicted right, or that occurs in neither, has 0."""
     right = Counter(g for g, p in zip(gold, predicted, strict=True) if g == p)
-    of_gold, of_predicted = Counter(gold), Counter(predicted)
-    classes = sorted(set(gold) | set(predicted))
-    return sum(2 * right[c] / (of_gold[c] + of_predicted[c]) for c in classes) / len(classes)
+    both = Counter(gold) + Counter(predicted)
+    return [2 * right[c] / both[c] if both[c] else 0.0 for c in range(classes)]
+
+
+def macro_f1(gold: Sequence[int], predicted: Sequence[int]) -> float:
+    """Mean F1 over the classes that occur in either."""
+    occurring = sorted(set(gold) | set(predicted))
+    each = f1_by_class(gold, predicted, max(occurring) + 1)
+    return sum(each[c] for c in occurring) / len(occurring)
+
+
+def f1_of_sets(gold_RC: np.ndarray, predicted_RC: np.ndarray) -> float:
+    """Micro F1: of all that holds and all that was predicted, 0 where neither is anything."""
+    both = int(gold_RC.sum() + predicted_RC.sum())
+    return float(2 * (gold_RC & predicted_RC).sum() / both) if both else 0.0
+
+
+def f1_by_column(gold_RC: np.ndarray, predicted_RC: np.ndarray) -> list[float]:
+    """F1 of each of several classes."""
+    return [f1_of_sets(g, p) for g, p in zip(gold_RC.T, predicted_RC.T, strict=True)]
 
 
 def wilson_interval(right: int, rows: int) -> tuple[float, float]:

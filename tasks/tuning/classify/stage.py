@@ -10,16 +10,21 @@ from cluster.store import Draft
 from tasks.tuning.classify.settings import ClassifySettings
 
 
-@stage(version=2, trains=True)
+@stage(version=3, trains=True)
 def classify(model: Artifact, settings: ClassifySettings, seed: int, draft: Draft) -> None:
     """Tune the network and a new head; measure both on rows held out.
 
-    Writes the model folder (the head in `classifier/head.safetensors`), `metrics.jsonl` and
-    `predictions.jsonl`. Metrics: `accuracy` with its 95 % interval `accuracy_low`, `accuracy_high`
-    (Wilson), `accuracy_majority`, `macro_f1`, `rows`. Raises BadInput for unusable rows.
+    Writes the model folder with its head, `metrics.jsonl` and `predictions.jsonl`. Metrics:
+    `accuracy` with its 95 % interval `accuracy_low`, `accuracy_high` (Wilson), `accuracy_majority`,
+    `macro_f1`, of two classes `f1` of the rarer one, `rows`. Where rows have lists of classes:
+    `accuracy` (the whole list), `micro_f1`, `macro_f1`, and the figures of the most frequent list,
+    `accuracy_majority`, `micro_f1_majority`. Raises BadInput for unusable rows.
     """
-    from tasks.tuning.classify.engine import fine_tune
+    from functools import partial
+
+    from tasks.tuning.classify.engine import prepare
+    from tasks.tuning.headed import tune
 
     draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
     draft.tracker.datasets({"model": model})
-    fine_tune(model.path, settings, seed, draft)
+    tune(model.path, settings, seed, draft, partial(prepare, settings))

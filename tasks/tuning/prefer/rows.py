@@ -14,9 +14,9 @@ from typing import Any
 
 from cluster.errors import BadInput
 from tasks.data.row_files import read_row_file
+from tasks.tuning.files import row_file
 from tasks.tuning.prefer.settings import PreferenceRows
 from tasks.tuning.rows import TURNS, Turn, asked_in, digest, distinct, read_turns, split
-from tasks.tuning.sources import row_file
 
 PAIR = ("chosen", "rejected")
 

@@ -1,0 +1,216 @@
+"""The engine of all stages that put a head on a network: what they do alike.
+
+    1. the stage's `prepare` reads its rows and makes a `Task` of them: token ids, labels, the head;
+    2. network and head are trained on them;
+    3. the head's scores of held-out rows go to the task's `measure`, and all is written.
+
+The folder that is left is a model with its head, which Transformers loads where it has a class for
+such a head (`model.hub_heads`).
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file, save_file
+
+from cluster.artifact import brought
+from cluster.errors import BadInput
+from cluster.handover import here, share
+from cluster.store import Draft
+from model import hub
+from model.config import ModelConfig
+from model.flops import flops_per_token
+from model.head_config import Head, Pooling
+from model.heads import Headed
+from model.transformer import Transformer
+from tasks.data.row_files import write_json_lines
+from tasks.inference.generation import load_model
+from tasks.tokens.encoder import Encoder
+from tasks.tokens.frames import Row
+from tasks.training.job import Program
+from tasks.training.launch import launch, load_trained
+from tasks.tuning.common import keep_ledger, save_model, tuning_job, write_history
+from tasks.tuning.settings import HeadSettings
+from tasks.tuning.sources import describe
+from tasks.tuning.supervised import sample_numbers
+from tasks.tuning.trained_part import trained_part
+
+ROWS = "rows.safetensors"
+SCORED_ROWS = 32
+EXAMPLES = 5
+Arrays = dict[str, np.ndarray]
+log = logging.getLogger("headrace.tuning")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a head made of held-out rows: figures, a record of each row, facts for the report."""
+
+    metrics: dict[str, float]
+    records: list[dict[str, Any]]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one task brings: rows as arrays (`arrays_of`), with `labels`, its head, and what is to
+    be made of the scores of each held-out row: `[C]`, or `[T, C]` of tokens and spans.
+
+    `names` are those of the outputs, `used` is the number of rows on both sides.
+    """
+
+    head: Head
+    train: Arrays
+    heldout: Arrays
+    measure: Callable[[list[np.ndarray]], Outcome]
+    used: int
+    rejects: Counter[str]
+    names: Sequence[str] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+Prepare = Callable[[Encoder, ModelConfig], Task]
+"""From the tokenizer and the shape of the network that is tuned."""
+
+
+def tune(base: Path, settings: HeadSettings, seed: int, draft: Draft, prepare: Prepare) -> None:
+    """Carry out a stage."""
+    found, encoder = load_model(base)
+    network = readable(found, base)
+    task = prepare(encoder, network.config)
+    steps = max(1, round(settings.epochs * len(task.train["lengths"]) / settings.batch_rows))
+    job = tuning_job(
+        partial(program, base, handed(draft, task.train), task.head, settings, seed),
+        steps,
+        settings.batch_rows,
+        settings,
+        seed,
+        draft,
+        sample_tokens=task.train["inputs"].shape[1],
+        flops_per_token=flops_per_token(network.config, settings.length, lm_head=False),
+    )
+    log.info("%d rows, %d steps", len(task.train["lengths"]), steps)
+    weights = launch(job, draft.placement)
+    module = trained_part(Headed(network, task.head), settings, base)
+    load_trained(module, weights)
+    names = {"id2label": dict(enumerate(task.names))} if task.names else {}
+    save_model(draft.path, module, base, pad_token_id=encoder.pad, **names)
+    # What is measured is what the folder holds.
+    outcome = task.measure(scores(hub.load_headed(draft.path), task.heldout))
+    write(draft, task, outcome)
+    draft.facts["task"] = describe(settings)
+
+
+def readable(network: object, base: Path) -> Transformer:
+    """The network of a decoder or encoder. Raises BadInput for an encoder-decoder."""
+    if not isinstance(network, Transformer):
+        raise BadInput(
+            f"{base} is an encoder_decoder; heads are put on a decoder or an encoder: "
+            "pretrain one with `--set model.family=decoder` or `encoder`"
+        )
+    return network
+
+
+def pooling_of(asked: Pooling | None, family: str) -> Pooling:
+    """What of a row a head reads. Raises BadInput for a decoder's first token, which sees itself
+    alone.
+    """
+    if asked == "first" and family == "decoder":
+        raise BadInput(
+            "pooling is first, but the first token of a decoder sees nothing of the rest; "
+            "it must be last or mean"
+        )
+    return asked or ("first" if family == "encoder" else "last")
+
+
+def arrays_of(rows: Sequence[Row], config: ModelConfig, pad: int) -> Arrays:
+    """Rows side by side: `inputs` [rows, longest], `lengths`, and `segments` where the network has
+    kinds of them.
+    """
+    lengths = np.array([len(row.ids) for row in rows], np.int32)
+    shape = (len(rows), int(lengths.max(initial=1)))
+    found: Arrays = {"inputs": np.full(shape, pad, np.int32), "lengths": lengths}
+    if config.segments > 1:
+        found["segments"] = np.zeros(shape, np.uint8)
+    for number, row in enumerate(rows):
+        found["inputs"][number, : len(row.ids)] = row.ids
+        if config.segments > 1:
+            found["segments"][number, : len(row.ids)] = row.segments
+    return found
+
+
+def batch_of(arrays: Arrays, numbers: np.ndarray) -> Arrays:
+    """Some rows as a batch, as long as the longest; `documents` is 1 on text and 0 on padding."""
+    lengths = arrays["lengths"][numbers]
+    longest = max(1, int(lengths.max()))
+    places = np.arange(longest)
+    found = {
+        name: array[numbers, :longest].astype(np.int64)
+        for name, array in arrays.items()
+        if name in ("inputs", "segments", "tags")
+    }
+    found["documents"] = (places < lengths[:, None]).astype(np.int64)
+    found["positions"] = np.broadcast_to(places, found["inputs"].shape).copy()
+    if "tags" in found:
+        found["labels"] = found.pop("tags")
+    elif "labels" in arrays:
+        found["labels"] = arrays["labels"][numbers]
+    return found
+
+
+def handed(draft: Draft, arrays: Arrays) -> Path:
+    """Where every training process finds the rows."""
+    folder = draft.scratch / "rows"
+    folder.mkdir(exist_ok=True)
+    save_file(arrays, folder / ROWS)
+    share(folder)
+    return folder / ROWS
+
+
+def program(base: Path, rows: Path, head: Head, settings: HeadSettings, seed: int) -> Program:
+    """What every training process runs: the pretrained network, a new head, and its batches."""
+    arrays = load_file(here(rows))
+
+    def batch(first: int, count: int) -> Arrays:
+        return batch_of(arrays, sample_numbers(first, count, len(arrays["lengths"]), seed))
+
+    module = Headed(readable(hub.load(brought(base)), base), head)
+    return Program(trained_part(module, settings, base), batch)
+
+
+@torch.no_grad()
+def scores(module: Headed, arrays: Arrays) -> list[np.ndarray]:
+    """The scores of every row, without those of padding."""
+    module.eval()
+    found: list[np.ndarray] = []
+    lengths = arrays["lengths"]
+    for first in range(0, len(lengths), SCORED_ROWS):
+        numbers = np.arange(first, min(first + SCORED_ROWS, len(lengths)))
+        batch = {k: torch.from_numpy(v) for k, v in batch_of(arrays, numbers).items()}
+        batch.pop("labels", None)
+        rows = module.scores(**batch).float().numpy()
+        whole = module.head.kind == "sequence"
+        found += [row if whole else row[:n] for row, n in zip(rows, lengths[numbers], strict=True)]
+    return found
+
+
+def write(draft: Draft, task: Task, outcome: Outcome) -> None:
+    """Predictions, history, figures and what the report shows."""
+    write_json_lines(draft.path / "predictions.jsonl", outcome.records)
+    write_history(draft)
+    keep_ledger(draft, task.used, task.rejects)
+    draft.metrics |= outcome.metrics
+    draft.facts |= {
+        "training_rows": len(task.train["lengths"]),
+        "tokens_per_row": int(task.train["inputs"].shape[1]),
+        "examples": outcome.records[:EXAMPLES],
+        **task.facts,
+        **outcome.facts,
+    }
