@@ -8,12 +8,12 @@ import pytest
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
-from cluster.stage import build
-from cluster.store import Store
+from cluster.stage import build, stage
+from cluster.store import Draft, Store
 from tasks.inference.generation import GenerationSettings, generate_text, load_model
 from tasks.tokens.encoder import Encoder
 from tasks.training.settings import OptimizerSettings
-from tasks.tuning.instruct.engine import Supervised, check_supervised, show_example, supervise
+from tasks.tuning.instruct.engine import check_supervised, show_example, supervise
 from tasks.tuning.instruct.settings import InstructSettings
 from tasks.tuning.instruct.stage import instruct
 from tasks.tuning.rows import Pair
@@ -166,13 +166,42 @@ def test_a_prompt_that_fills_the_context_leaves_one_target(encoder: Encoder) -> 
 def test_nothing_usable_is_refused_before_training(encoder: Encoder) -> None:
     rows = supervise([pair("Why?", ""), pair("How?", "  ", 2)], encoder, context=32)
     with pytest.raises(BadInput, match=r"'rows.jsonl' has no usable row: {'no_answer': 2}"):
-        check_supervised("rows.jsonl", rows)
+        check_supervised("rows.jsonl", rows, encoder)
 
 
-def test_a_row_without_target_is_named() -> None:
-    rows = Supervised([pair("Why?", "x", 7)], [([5, 6], [-100, -100])], 0, [])
-    with pytest.raises(BadInput, match=r"'rows.jsonl', line 7 \(7\): every target is masked"):
-        check_supervised("rows.jsonl", rows)
+ANSWER = "{% for m in messages %}{{ m.content if m.role == 'assistant' }}"
+TEMPLATES = {
+    "every target is masked": "{% for m in messages %}{{ m.content if m.role == 'user' }}"
+    "{{ '<|endoftext|>' if m.role == 'assistant' }}{% endfor %}",
+    "nothing is masked": ANSWER + "{{ '<|endoftext|>' if m.role == 'assistant' }}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("fault", TEMPLATES)
+def test_a_template_that_masks_all_or_nothing_is_refused_before_training(
+    base: Artifact, tuning_store: Store, data: str, fault: str
+) -> None:
+    model = build(templated, tuning_store, model=base, template=TEMPLATES[fault])
+    with pytest.raises(BadInput, match=rf"line \d+ .*: {fault}"):
+        build(instruct, tuning_store, model=model, settings=settings(data), seed=0)
+
+
+@stage(version=1)
+def templated(model: Artifact, template: str, draft: Draft) -> None:
+    """The same model with another chat template."""
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (draft.path / name).write_bytes(model.file(name).read_bytes())
+    said = {"eos_token": "<|endoftext|>", "pad_token": "<|pad|>", "chat_template": template}
+    (draft.path / "tokenizer_config.json").write_text(json.dumps(said))
+
+
+def test_answers_that_are_all_cut_before_their_end_are_refused(
+    base: Artifact, tuning_store: Store, tmp_path: Path
+) -> None:
+    rows = [{"prompt": f"Say {i}.", "response": "word " * 90} for i in range(9)]
+    path = write(tmp_path / "long.jsonl", rows)
+    with pytest.raises(BadInput, match=r"every answer is cut before the end .* never stop"):
+        build(instruct, tuning_store, model=base, settings=settings(path), seed=0)
 
 
 def test_show_example(encoder: Encoder) -> None:

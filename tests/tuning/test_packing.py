@@ -1,10 +1,16 @@
 """Packing: where each example lands, and the order samples are drawn in."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model.config import ModelConfig
+from model.objectives.modules import CausalLM
+from model.transformer import Transformer
 from tasks.tuning.supervised import pack, rows_of, sample_numbers
 
 
@@ -18,6 +24,27 @@ def test_two_examples_share_a_row_and_a_third_starts_the_next() -> None:
     ]
     assert batch["documents"].tolist() == [[1, 1, 1, 2, 2, 0], [1, 1, 0, 0, 0, 0]]
     assert batch["positions"].tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("positions", ["rope", "learned", "alibi"])
+def test_examples_of_one_row_do_not_see_each_other(positions: Literal["rope", "learned"]) -> None:
+    torch.manual_seed(0)
+    shape = {"width": 16, "depth": 2, "heads": 2, "kv_heads": 2, "head_dim": 8, "ffn_width": 32}
+    config = ModelConfig(vocab_size=30, context=24, positions=positions, **shape)
+    module = CausalLM(Transformer(config)).eval()
+    random = np.random.default_rng(0)
+    examples = []
+    for length in (5, 9, 3, 7):
+        ids = random.integers(2, 30, length + 1).tolist()
+        examples.append((ids[:-1], [-100, *ids[2:]]))
+    packed = pack(examples, context=24, pad=1)
+    assert len(packed["inputs"]) == 1
+    together = module.token_losses(**{k: torch.from_numpy(v) for k, v in packed.items()})[0]
+    alone = [
+        module.token_losses(torch.tensor([inputs]), torch.tensor([targets]))[0]
+        for inputs, targets in examples
+    ]
+    assert torch.allclose(together, torch.cat(alone), atol=1e-5)
 
 
 @settings(deadline=None)  # a busy machine is not a failure

@@ -96,8 +96,8 @@ def usable_rows(
     train = supervise(pairs, encoder, context)
     heldout = supervise(heldout_pairs, encoder, context)
     account(draft, (train, heldout), rejected)
-    check_supervised(settings.data, train)
-    check_supervised(settings.heldout or settings.data, heldout)
+    check_supervised(settings.data, train, encoder)
+    check_supervised(settings.heldout or settings.data, heldout, encoder)
     draft.facts["task"] = describe(settings)
     draft.facts["supervised_example"] = show_example(encoder, train.examples[0])
     log.info("one supervised row: %s", draft.facts["supervised_example"])
@@ -127,14 +127,28 @@ def supervise(pairs: Iterable[Pair], encoder: Encoder, context: int) -> Supervis
     return Supervised(kept, examples, cut, rejects)
 
 
-def check_supervised(data: str, rows: Supervised) -> None:
-    """Raise BadInput when no row is usable, or one has no target: it would teach nothing."""
+def check_supervised(data: str, rows: Supervised, encoder: Encoder) -> None:
+    """Raise BadInput, before anything trains, when no row is usable, when of one nothing that is
+    answered has a target, or all that is asked, or when no answer keeps the end of its turn.
+    """
     if not rows.pairs:
         reasons = dict(Counter(reject["reason"] for reject in rows.rejects))
         raise BadInput(f"'{data}' has no usable row: {reasons or 'no rows at all'}")
+    marks = encoder.special_ids | {NO_LOSS}
     for pair, (_, targets) in zip(rows.pairs, rows.examples, strict=True):
-        if all(target == NO_LOSS for target in targets):
-            raise BadInput(f"'{data}', line {pair.number} ({pair.id}): every target is masked")
+        fault = "" if NO_LOSS in targets else "nothing is masked, what is asked would be taught"
+        if marks.issuperset(targets):
+            fault = "every target is masked, nothing that is answered would be taught"
+        if fault:
+            raise BadInput(
+                f"'{data}', line {pair.number} ({pair.id}): {fault}; look at the model's chat "
+                "template, and at what `headrace adapt --show-targets` prints"
+            )
+    if not any(encoder.special_ids.intersection(targets) for _, targets in rows.examples):
+        raise BadInput(
+            f"'{data}': every answer is cut before the end of its turn, so that the tuned model "
+            "would never stop; give shorter rows, or take a model with a longer context"
+        )
 
 
 def show_example(encoder: Encoder, example: Example) -> dict[str, str]:
@@ -148,8 +162,8 @@ def show_example(encoder: Encoder, example: Example) -> dict[str, str]:
 
 
 def _first(targets: Sequence[int]) -> int:
-    """The place of the first token that is taught."""
-    return next(place for place, target in enumerate(targets) if target != NO_LOSS)
+    """The place of the first token that is taught; 0 where none is, which is refused later."""
+    return next((place for place, target in enumerate(targets) if target != NO_LOSS), 0)
 
 
 def account(draft: Draft, sides: Sequence[Supervised], rejected: Counter[str]) -> None:
