@@ -2,13 +2,16 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from flows.commands.carrying_out import carry_out
 from flows.commands.options import AsJson, Home, Metric, Overrides, Rebuild
 from flows.views.output import output
+
+if TYPE_CHECKING:
+    from flows.recipe import Recipe
 
 
 def generate(
@@ -87,6 +90,10 @@ def adapt(
     teacher: Annotated[
         str | None, typer.Option(metavar="MODEL", help="of distillation: the model to learn from")
     ] = None,
+    show_targets: Annotated[
+        bool,
+        typer.Option("--show-targets", help="print what would be taught of some rows, and end"),
+    ] = False,
     overrides: Overrides = None,
     rebuild: Rebuild = None,
     metric: Metric = None,
@@ -101,8 +108,24 @@ def adapt(
     from flows.adapting import adaptation
 
     made = partial(adaptation, model, task, data, teacher, overrides or ())
+    if show_targets:
+        _show_targets(made(), task, as_json)
+        return
     told = partial(_adapted, task)
     carry_out("all", made, overrides, rebuild, as_json, metric=metric, result_of=told)
+
+
+def _show_targets(recipe: "Recipe", task: str, as_json: bool) -> None:
+    """Print what would be taught, what is taught between brackets."""
+    from tasks.adoption.folder import folder_of
+    from tasks.tuning.targets import shown_targets
+
+    with output(as_json) as out:
+        assert recipe.model.origin is not None, "adapt starts from a model"
+        shown = shown_targets(folder_of(recipe.model.origin), getattr(recipe, task))
+        out.result({"targets": shown})
+        for text in shown:
+            out.say(text)
 
 
 def _adapted(task: str, record: dict[str, Any]) -> dict[str, Any]:

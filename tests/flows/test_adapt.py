@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.stage import build
 from cluster.store import Store
 from flows.adapting import adaptation
+from flows.cli import app
 from flows.end_to_end import plan
 from flows.plan.dag import Dag, Node
 from flows.plan.estimate import estimate
@@ -20,6 +22,8 @@ from flows.recipe import Recipe
 from flows.views.inspection import lineage_of
 from model import hub
 from tasks.tokens.encoder import load
+from tasks.tuning.classify.settings import ClassifySettings
+from tasks.tuning.targets import shown_targets
 from tests.published import PADDED, published_folder
 
 STILL = "pretrain.optimizer.learning_rate=1e-9"
@@ -215,3 +219,39 @@ def test_a_task_that_there_is_not_is_refused(
 ) -> None:
     with pytest.raises(BadInput, match=match):
         adaptation(str(folder), task, "rows.jsonl", teacher, ())
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "taught"),
+    [
+        (
+            "instruct",
+            {"messages": [{"role": r, "content": r} for r in ("system", "user", "assistant")]},
+            "<s>[system] system</s>\n[user] user</s>\n[assistant] ⟦assistant</s>⟧",
+        ),
+        (
+            "prefer",
+            {"prompt": "say", "chosen": "yes", "rejected": "no"},
+            "<s>[user] say</s>\n[assistant] ⟦yes</s>⟧",
+        ),
+    ],
+)
+def test_what_would_be_taught_is_shown_and_nothing_trains(
+    folder: Path, tmp_path: Path, store: Store, task: str, row: dict[str, Any], taught: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    other = {"prompt": "other", "output": "x", "chosen": "x", "rejected": "y"}
+    path.write_text("".join(json.dumps(one) + "\n" for one in (row, other)))
+    command = ["adapt", str(folder), "--task", task, "--data", str(path), "--show-targets"]
+    share = ["--set", f"{task}.heldout={path.with_name('held.jsonl')}"]
+    path.with_name("held.jsonl").write_text(json.dumps(other) + "\n")
+    done = CliRunner().invoke(app, [*command, *share, "--json"])
+    shown = [text.replace(" ", "") for text in json.loads(done.stdout)["targets"]]
+    assert taught.replace(" ", "") in shown, done.output
+    assert not list(store.artifacts())
+
+
+def test_a_task_that_teaches_no_tokens_says_so(folder: Path, tmp_path: Path, store: Store) -> None:
+    settings = ClassifySettings(data="rows.jsonl")
+    with pytest.raises(BadInput, match="this task teaches no tokens; instruct and prefer do"):
+        shown_targets(folder, settings)
