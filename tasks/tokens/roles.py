@@ -24,13 +24,14 @@ KINDS = {"mask_token": "mask", "cls_token": "class", "sep_token": "separator"}
 """Special tokens of objectives that `transformers` has a name for, and ours."""
 TEMPLATE = (
     "{% for message in messages %}"
-    "{% if message['role'] == 'user' %}<|user|>{{ message['content'] }}"
-    "{% elif message['role'] == 'assistant' %}<|assistant|>{{ message['content'] }}<|endoftext|>"
-    "{% else %}{{ raise_exception('roles are user and assistant, not ' + message['role']) }}"
+    "{% if message['role'] == 'assistant' %}<|assistant|>{{ message['content'] }}<|endoftext|>"
+    "{% elif message['role'] in ('system', 'user', 'tool') %}<|user|>{{ message['content'] }}"
+    "{% else %}{{ raise_exception('role ' + message['role'] + ' is none of system, user, "
+    "assistant, tool') }}"
     "{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-"""How those talk that Headrace tunes from nothing."""
+"""How those talk that Headrace tunes from nothing: whoever is not the assistant speaks to it."""
 
 
 @dataclass(frozen=True)

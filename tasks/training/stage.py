@@ -21,7 +21,7 @@ from tasks.training.settings import (
 log = logging.getLogger("headrace.pretrain")
 
 
-@stage(version=4, trains=True)
+@stage(version=5, trains=True)
 def pretrain(
     shards: Artifact,
     tokenizer: Artifact,

@@ -72,9 +72,12 @@ def test_transformers_renders_the_same_ids(
     assert (theirs.eos_token_id, theirs.pad_token_id) == (encoder.eod, encoder.pad)
 
 
-def test_other_roles_are_refused(encoder: Encoder) -> None:
-    with pytest.raises(BadInput, match="roles are user and assistant, not system"):
-        prompt_ids(encoder, [{"role": "system", "content": "x"}])
+def test_systems_and_tools_speak_as_users_do_and_other_roles_are_refused(encoder: Encoder) -> None:
+    turns = [{"role": role, "content": "x"} for role in ("system", "user", "tool")]
+    user, x = encoder.special("user"), encoder.encode("x")
+    assert prompt_ids(encoder, turns) == [*(3 * [user, *x]), encoder.special("assistant")]
+    with pytest.raises(BadInput, match="role poet is none of system, user, assistant, tool"):
+        prompt_ids(encoder, [{"role": "poet", "content": "x"}])
 
 
 def test_in_a_chat_examples_are_earlier_turns(encoder: Encoder) -> None:
