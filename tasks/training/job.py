@@ -3,8 +3,8 @@
 Light to import, so that stages may build jobs without PyTorch.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from cluster.errors import BadInput, StageFailed
 from cluster.home import subfolder
 from cluster.tracking import Tracker
 from tasks.tokens.steps import Steps
+from tasks.training.early_stopping import EarlyStopping
 from tasks.training.settings import OptimizerSettings, Precision
 
 if TYPE_CHECKING:
@@ -39,11 +40,12 @@ class Program:
 
     `module(**tensors)` is network and objective: it returns the mean loss of a batch. `batch(first,
     count)` gives samples `first` to `first + count`, counted from the start of training, as arrays
-    `[count, ...]`.
+    `[count, ...]`. `validation` are batches of rows held apart, for early stopping.
     """
 
     module: "nn.Module"
     batch: Callable[[int, int], Batch]
+    validation: Sequence[Batch] = ()
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class TrainJob:
     `most_skipped` batches with an outrageous loss are skipped (`tasks.training.spikes`); with 0,
     only a loss that is not finite ends the training. `flops_per_token`, forward and backward, are
     for telling the speed. `layer_decay` is each layer's rate over that of the one above it.
+    With `stopping` it may end earlier, and ends with its best weights.
     `keep_state` leaves a checkpoint of the last step too, for another training to go on from.
     """
 
@@ -69,6 +72,7 @@ class TrainJob:
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     micro_samples: int | None = None
     layer_decay: float = 1.0
+    stopping: EarlyStopping | None = None
     precision: Precision = "fp32"
     seed: int = 0
     data: str = ""
@@ -97,6 +101,7 @@ class TrainJob:
             "steps": self.steps,
             "batch_samples": self.batch_samples,
             **({"layer_decay": self.layer_decay} if self.layer_decay < 1 else {}),
+            **({"stopping": asdict(self.stopping)} if self.stopping else {}),
             **({"batch_ramp": [list(stage) for stage in self.ramp]} if self.ramp else {}),
             "precision": self.precision,
             "seed": self.seed,

@@ -17,20 +17,20 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cluster.handover import obtain
 from cluster.placement import Placement
 from cluster.world import World, join
-from model.objectives.rows import IGNORED
 from tasks.training import checkpoint, state
 from tasks.training.context_parallel import split_context_of
 from tasks.training.device import memory_bytes, peak_flops
+from tasks.training.early_stopping import VALIDATION, Looks
 from tasks.training.engine import accumulate, backward, clip, discard, start_engine, unscale
-from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS, Batch, Diverged, Preempted, TrainJob
+from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS, Preempted, TrainJob
 from tasks.training.loss_scale import LossScale
+from tasks.training.micro_batches import count_targets, count_tokens, mean_loss, pieces_of
 from tasks.training.prefetch import Prefetcher
 from tasks.training.process import is_fast, seed_dropout, terminated, threads
 from tasks.training.schedule import factor
@@ -40,8 +40,8 @@ from tasks.training.spikes import (
     LossWatch,
     Spike,
     batch_of,
-    note_skipped,
     read_skipped,
+    skip,
 )
 from tasks.training.telemetry import MetricsFile, Reporter, Row, read_rows
 from tasks.training.tensor_parallel import divided, whole_reader
@@ -64,7 +64,7 @@ def train(job: TrainJob, placement: Placement) -> None:
     with threads(placement.cpu_threads):
         world = join(gpu=placement.gpus > 0)
         while spike := _attempt(job, placement, world):
-            _skip(job, world, spike)
+            skip(job, world, spike)
 
 
 def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:
@@ -73,7 +73,9 @@ def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:
     trainer = Trainer(job, placement, world, found)
     try:
         trainer.run()
-        state.write_weights(trainer.engine, trainer.layout, job.scratch / WEIGHTS, world.leads)
+        weights = trainer.final_weights()
+        if world.leads:
+            state.write_weights(weights, job.scratch / WEIGHTS)
         world.broadcast(None)
     except Spike as spike:
         # The checkpoint under way is one to go back to.
@@ -82,29 +84,6 @@ def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:
     finally:
         trainer.close()
     return None
-
-
-def _skip(job: TrainJob, world: World, spike: Spike) -> None:
-    """Note that a batch is to be skipped; raise Diverged when that would be one too many."""
-    step, skipped = spike.step, world.broadcast(read_skipped(job.scratch))
-    batch = batch_of(step, skipped)
-    first, last = job.batches.before(batch), job.batches.before(batch + 1) - 1
-    told = f"step {step} of {job.steps}: {spike}, on samples {first} to {last}"
-    if step in skipped or len(skipped) >= job.most_skipped:
-        after = f" after {len(skipped)} skipped batches {skipped}" if skipped else ""
-        raise Diverged(
-            f"{told}; the step was not taken{after}. Lower the learning rate "
-            f"(now {job.optimizer.learning_rate}) or look at those samples"
-        )
-    if world.leads:
-        note_skipped(job.scratch, [*skipped, step])
-        log.warning(
-            "%s: back to the newest checkpoint, to skip that batch (%d of at most %d)",
-            told,
-            len(skipped) + 1,
-            job.most_skipped,
-        )
-    world.broadcast(None)
 
 
 @dataclass(frozen=True)
@@ -142,6 +121,7 @@ class Trainer:
             read = whole_reader(checkpoint.reader(found), self.program.module, found.team)
             state.load_weights(self.program.module, read)
             log.info("going on from %s", found.path)
+        self.best: dict[str, Tensor] = {}
         self.together = placement.context_parallel * placement.tensor_parallel
         if placement.context_parallel > 1:
             split_context_of(self.program.module, world, placement.context_parallel)
@@ -149,7 +129,9 @@ class Trainer:
         share = job.share(world.size // self.together, job.batch_samples)
         self.engine, self.peaks = start_engine(job, self.program, placement, self.layout, share)
         history = world.broadcast(_history(job, self.done) if world.leads else None)
-        self.skipped, losses, self.scale = history
+        self.skipped, losses, self.scale, self.looks = history
+        if found and self.looks.best is not None and world.leads:
+            self.best = state.read_best(self.program.module, checkpoint.reader(found))
         if found:
             made = self.done - self.scale.skipped
             state.load_moments(self.engine, self.layout, read, made)
@@ -181,11 +163,15 @@ class Trainer:
                 row, asked = self.step(step, batches)
                 made_step()
                 self.done = step
+                if self.looks.due(step):
+                    row[VALIDATION] = self.look(step)
                 if self.world.leads:
                     self.metrics.append(row)
                     self.reporter.progress(row)
                 if asked.written:
                     self.commit()
+                if self.looks.over:
+                    break
                 last = step == self.job.steps
                 some = step > self.scale.skipped  # of an optimizer that never stepped there is none
                 if some and (self.job.keep_state if last else asked.stop or asked.save):
@@ -198,18 +184,30 @@ class Trainer:
                     )
         self.commit()
 
+    def look(self, step: int) -> float:
+        """The loss on the validation rows; the best weights are kept."""
+        faulthandler.dump_traceback_later(self.hang_seconds, exit=True, file=STDERR)
+        loss = mean_loss(self.engine, self.program.validation, self.world.device)
+        loss = self.world.broadcast(loss)  # on GPUs the ranks may differ in the last bit
+        if self.looks.add(step, loss):
+            self.best = state.copy_weights(self.engine, self.layout, self.world.leads)
+        return loss
+
+    def final_weights(self) -> dict[str, Tensor]:
+        """On the leading rank the weights that training ends with: the best, or the last."""
+        if self.looks.best not in (None, self.done):
+            log.info("back to step %d, whose validation loss is lowest", self.looks.best)
+            return self.best
+        return state.copy_weights(self.engine, self.layout, self.world.leads)
+
     def fetch(self, step: int) -> tuple[list[dict[str, Tensor]], list[int], int]:
         """This rank's micro-batches of a step, the targets of each, and their tokens."""
         batches, number = self.job.batches, batch_of(step, self.skipped)
         micro, count = self.job.share(self.world.size // self.together, batches.size(number))
         local, place = micro * count, self.world.rank // self.together
         batch = self.program.batch(batches.before(number) + place * local, local)
-        tensors = {key: torch.from_numpy(array) for key, array in batch.items()}
-        pieces = [
-            {key: tensor[start : start + micro] for key, tensor in tensors.items()}
-            for start in range(0, local, micro)
-        ]
-        return pieces, [_count_targets(piece) for piece in pieces], _count_tokens(batch)
+        pieces = pieces_of(batch, micro)
+        return pieces, [count_targets(piece) for piece in pieces], count_tokens(batch)
 
     def take(
         self, step: int, batches: "Prefetcher"
@@ -349,10 +347,11 @@ class Trainer:
         if self.world.leads:
             # Before the checkpoint: from these rows a training that goes on has its loss scale.
             self.metrics.sync()
+        best = {f"{state.BEST}{name}@0": tensor for name, tensor in self.best.items()}
         self.writing = checkpoint.Writing(
             self.job.scratch / CHECKPOINTS,
             self.world,
-            state.share(self.engine, self.layout),
+            state.share(self.engine, self.layout) | best,
             step=self.done,
             tokens=self.tokens,
             job=self.identity,
@@ -378,23 +377,12 @@ class Trainer:
             self.metrics.close()
 
 
-def _history(job: TrainJob, done: int) -> tuple[list[int], list[float], LossScale]:
-    """The batches that are skipped, the losses of the last steps, and what scales the next."""
+def _history(job: TrainJob, done: int) -> tuple[list[int], list[float], LossScale, Looks]:
+    """The batches that are skipped, the losses of the last steps, what scales the next, and what
+    was found of the validation rows.
+    """
     obtain(job.scratch / METRICS, job.scratch / SKIPPED)
     rows = [row for row in read_rows(job.scratch / METRICS) if row["step"] <= done]
     losses = [row["loss"] for row in rows[-WINDOW:]]
-    return read_skipped(job.scratch), losses, LossScale(job.precision, rows)
-
-
-def _count_tokens(batch: Batch) -> int:
-    """Tokens of a batch: those that are not padding where documents are marked."""
-    if "documents" in batch:
-        return int(np.count_nonzero(batch["documents"]))
-    return batch["inputs"].size
-
-
-def _count_targets(piece: dict[str, Tensor]) -> int:
-    """What the loss of a micro-batch is the mean of: targets, or rows where it has none."""
-    if "targets" in piece:
-        return int((piece["targets"] != IGNORED).sum())
-    return len(piece["inputs"])
+    looks = Looks.of(job.stopping, job.steps, rows)
+    return read_skipped(job.scratch), losses, LossScale(job.precision, rows), looks

@@ -8,18 +8,25 @@ the batch before once more, so that all other steps keep their own. What was ski
 """
 
 import json
+import logging
 import statistics
 from collections import deque
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cluster.files import write_atomically
 from cluster.handover import publish
+from tasks.training.job import Diverged, TrainJob
+
+if TYPE_CHECKING:
+    from cluster.world import World
 
 SKIPPED = "skipped.json"
 WINDOW = 50
 LEAST = 10
 FACTOR = 3.0
+log = logging.getLogger("headrace.train")
 
 
 class Spike(RuntimeError):
@@ -68,3 +75,26 @@ def batch_of(step: int, skipped: Collection[int]) -> int:
     after = (batch for batch in range(step, step + len(skipped) + 1) if batch not in skipped)
     # Before the first batch there is none: then the next one that is not skipped.
     return next(before, None) or next(after)
+
+
+def skip(job: TrainJob, world: "World", spike: Spike) -> None:
+    """Note that a batch is to be skipped; raise Diverged when that would be one too many."""
+    step, skipped = spike.step, world.broadcast(read_skipped(job.scratch))
+    batch = batch_of(step, skipped)
+    first, last = job.batches.before(batch), job.batches.before(batch + 1) - 1
+    told = f"step {step} of {job.steps}: {spike}, on samples {first} to {last}"
+    if step in skipped or len(skipped) >= job.most_skipped:
+        after = f" after {len(skipped)} skipped batches {skipped}" if skipped else ""
+        raise Diverged(
+            f"{told}; the step was not taken{after}. Lower the learning rate "
+            f"(now {job.optimizer.learning_rate}) or look at those samples"
+        )
+    if world.leads:
+        note_skipped(job.scratch, [*skipped, step])
+        log.warning(
+            "%s: back to the newest checkpoint, to skip that batch (%d of at most %d)",
+            told,
+            len(skipped) + 1,
+            job.most_skipped,
+        )
+    world.broadcast(None)

@@ -12,7 +12,10 @@ its own,
 
     model.<parameter>[0/2]@0
 
-What is frozen is no part of it: whoever builds the network has it.
+What is frozen is no part of it: whoever builds the network has it. With early stopping the first
+rank has the best weights so far, too, whole:
+
+    best.model.<parameter>@0
 """
 
 import os
@@ -30,6 +33,7 @@ from tasks.training.tensor_parallel import ParallelLayout
 
 _AS_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 Read = Callable[[str], Tensor]
+BEST = "best."
 
 
 class WeightsDiffer(RuntimeError):
@@ -74,21 +78,27 @@ def check_alike(engine: Any, world: World, layout: ParallelLayout, step: int) ->
             )
 
 
-def write_weights(engine: Any, layout: ParallelLayout, path: Path, leads: bool) -> None:
-    """Write all fp32 weights to one file on the leading rank. All ranks must call this together."""
-    from safetensors.torch import save_file
-
+def copy_weights(engine: Any, layout: ParallelLayout, leads: bool) -> dict[str, Tensor]:
+    """Copies of all fp32 weights, whole, on the leading rank; nothing on the others. All ranks must
+    call this together.
+    """
     kept = {}
     for name, tensor in named_weights(engine, layout):
         if leads:
             kept[name] = _owned(tensor)
-    if leads:
-        temporary = path.with_name(f".{path.name}")
-        save_file(kept, temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        publish(path)
+    return kept
+
+
+def write_weights(weights: dict[str, Tensor], path: Path) -> None:
+    """Write weights to one file, at once."""
+    from safetensors.torch import save_file
+
+    temporary = path.with_name(f".{path.name}")
+    save_file(weights, temporary)
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    publish(path)
 
 
 def load_weights(module: nn.Module, read: Read) -> None:
@@ -96,6 +106,12 @@ def load_weights(module: nn.Module, read: Read) -> None:
     with torch.no_grad():
         for name, tensor in _named_tensors(module):
             tensor.copy_(read(f"model.{name}").view_as(tensor))
+
+
+def read_best(module: nn.Module, read: Read) -> dict[str, Tensor]:
+    """The best weights that a checkpoint holds beside the newest."""
+    tensors = _named_tensors(module)
+    return {f"model.{n}": read(f"{BEST}model.{n}").view(t.shape) for n, t in tensors}
 
 
 def load_moments(engine: Any, layout: ParallelLayout, read: Read, step: int) -> None:

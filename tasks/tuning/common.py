@@ -10,9 +10,10 @@ from cluster.errors import BadInput
 from cluster.manifest import Ledger
 from cluster.store import Draft
 from tasks.tokens.roles import TOKENIZER_FILES
+from tasks.training.early_stopping import VALIDATION, EarlyStopping, Looks
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.telemetry import read_rows, thin
-from tasks.tuning.settings import TuningSettings
+from tasks.tuning.settings import PartSettings, TuningSettings
 
 if TYPE_CHECKING:
     from model.heads import Headed
@@ -26,7 +27,7 @@ def tuning_job(
     build: Callable[[], Program],
     steps: int,
     batch_samples: int,
-    settings: TuningSettings,
+    settings: PartSettings,
     seed: int,
     draft: Draft,
     *,
@@ -51,6 +52,7 @@ def tuning_job(
         scratch=draft.scratch,
         optimizer=settings.optimizer,
         layer_decay=settings.layer_decay,
+        stopping=stopping(settings, steps),
         precision=settings.precision,
         seed=seed,
         flops_per_token=flops_per_token,
@@ -58,6 +60,14 @@ def tuning_job(
         on_progress=draft.progress,
         checkpoint_seconds=draft.placement.checkpoint_seconds,
     )
+
+
+def stopping(settings: PartSettings, steps: int) -> EarlyStopping | None:
+    """When a tuning of so many steps may end before them."""
+    asked = settings.early_stopping if isinstance(settings, TuningSettings) else None
+    if asked is None:
+        return None
+    return EarlyStopping(max(1, steps // asked.looks), asked.patience)
 
 
 def keep_ledger(draft: Draft, rows: int, rejects: Counter[str]) -> None:
@@ -74,6 +84,10 @@ def write_history(draft: Draft, figures: tuple[str, ...] = HISTORY) -> None:
     shutil.copyfile(draft.scratch / METRICS, draft.path / METRICS)
     draft.tokens = rows[-1]["tokens"]
     draft.facts["history"] = thin(rows, figures)
+    looks = Looks.of(None, len(rows), rows)
+    if looks.best is not None:
+        draft.metrics[VALIDATION] = looks.found[looks.best]
+        draft.facts |= {"best_step": looks.best, "steps_trained": len(rows)}
 
 
 def save_model(folder: Path, module: "Transformer | Headed", base: Path, **extra: Any) -> None:

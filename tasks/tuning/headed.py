@@ -85,7 +85,8 @@ def tune(base: Path, settings: HeadSettings, seed: int, draft: Draft, prepare: P
     found, encoder = load_model(base)
     network = readable(found, base)
     task = prepare(encoder, network.config)
-    steps = max(1, round(settings.epochs * len(task.train["lengths"]) / settings.batch_rows))
+    rows, _ = parted(len(task.train["lengths"]), settings.early_stopping)
+    steps = max(1, round(settings.epochs * len(rows) / settings.batch_rows))
     job = tuning_job(
         partial(program, base, handed(draft, task.train), task.head, settings, seed),
         steps,
@@ -96,7 +97,7 @@ def tune(base: Path, settings: HeadSettings, seed: int, draft: Draft, prepare: P
         sample_tokens=task.train["inputs"].shape[1],
         flops_per_token=flops_per_token(network.config, settings.length, lm_head=False),
     )
-    log.info("%d rows, %d steps", len(task.train["lengths"]), steps)
+    log.info("%d rows, %d steps", len(rows), steps)
     weights = launch(job, draft.placement)
     module = trained_part(Headed(network, task.head), settings, base)
     load_trained(module, weights)
@@ -177,12 +178,15 @@ def handed(draft: Draft, arrays: Arrays) -> Path:
 def program(base: Path, rows: Path, head: Head, settings: HeadSettings, seed: int) -> Program:
     """What every training process runs: the pretrained network, a new head, and its batches."""
     arrays = load_file(here(rows))
+    train, apart = parted(len(arrays["lengths"]), settings.early_stopping)
 
     def batch(first: int, count: int) -> Arrays:
-        return batch_of(arrays, sample_numbers(first, count, len(arrays["lengths"]), seed))
+        return batch_of(arrays, train[sample_numbers(first, count, len(train), seed)])
 
     module = Headed(readable(hub.load(brought(base)), base), head)
-    return Program(trained_part(module, settings, base), batch)
+    pieces = (apart[first : first + SCORED_ROWS] for first in range(0, len(apart), SCORED_ROWS))
+    validation = [batch_of(arrays, piece) for piece in pieces]
+    return Program(trained_part(module, settings, base), batch, validation)
 
 
 @torch.no_grad()

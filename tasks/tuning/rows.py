@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from cluster.errors import BadInput
 from tasks.data.row_files import read_row_file
+from tasks.tuning.settings import EarlyStoppingSettings
 
 INSTRUCTION_NAMES = ("instruction", "prompt", "question")
 RESPONSE_NAMES = ("response", "output", "completion", "answer")
@@ -245,6 +246,11 @@ def split(rows: Iterable[Row], heldout_share: float) -> tuple[list[Row], list[Ro
         heldout += groups[names.pop(0)]
     train = [row for name in names for row in groups[name]]
     return sorted(train, key=lambda row: row.order), sorted(heldout, key=lambda row: row.order)
+
+
+def held_apart(rows: list[Row], asked: EarlyStoppingSettings | None) -> tuple[list[Row], list[Row]]:
+    """Rows to train on, and those by whose loss training may stop; all to train on by default."""
+    return (rows, []) if asked is None else split(rows, asked.share)
 
 
 def split_each_class(

@@ -29,8 +29,18 @@ class LoraSettings(Settings):
     )
 
 
-class TuningSettings(TrainSettings):
-    """What every tuning has in common."""
+class EarlyStoppingSettings(Settings):
+    """When tuning ends before its last step: rows of the training data are held apart, and the
+    weights are in the end those with the lowest loss on them.
+    """
+
+    share: float = Field(0.1, gt=0, lt=1, description="share of the training rows held apart")
+    looks: int = Field(10, ge=1, description="how often in a whole training they are measured")
+    patience: int = Field(3, ge=1, description="looks without a lower loss after which it ends")
+
+
+class PartSettings(TrainSettings):
+    """What every tuning has in common: how much of the model it trains."""
 
     train: Trained = Field(
         "full",
@@ -48,6 +58,12 @@ class TuningSettings(TrainSettings):
         description="learning rate of each layer over that of the one above it; 1 is the same for "
         "all, embeddings come below the first layer",
     )
+
+
+class TuningSettings(PartSettings):
+    """A tuning that may end before its last step."""
+
+    early_stopping: EarlyStoppingSettings | None = None
 
 
 class HeadSettings(TuningSettings):

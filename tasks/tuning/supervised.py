@@ -8,6 +8,7 @@ import numpy as np
 
 from tasks.tokens.chat import NO_LOSS
 from tasks.tokens.permutation import permute
+from tasks.tuning.settings import EarlyStoppingSettings
 
 if TYPE_CHECKING:
     from tasks.tokens.encoder import Encoder
@@ -69,6 +70,18 @@ def rows_of(lengths: Sequence[int], context: int) -> list[list[int]]:
         rows[-1].append(number)
         used += length
     return rows
+
+
+def parted(
+    rows: int, asked: EarlyStoppingSettings | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the rows to train on, and of those by whose loss training may stop: a random
+    share, the same with every seed; none by default. At least one row is on either side.
+    """
+    numbers = np.arange(rows)
+    count = 0 if asked is None else min(rows - 1, max(1, round(asked.share * rows)))
+    apart = np.isin(numbers, permute(numbers[:count], rows, 0, 0))
+    return numbers[~apart], numbers[apart]
 
 
 def sample_numbers(first: int, count: int, samples: int, seed: int) -> np.ndarray:

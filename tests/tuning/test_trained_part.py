@@ -23,6 +23,7 @@ from tasks.training.job import CHECKPOINTS
 from tasks.tuning.classify.stage import classify
 from tasks.tuning.instruct.settings import InstructSettings
 from tasks.tuning.instruct.stage import instruct
+from tasks.tuning.settings import EarlyStoppingSettings
 from tests.tuning.test_classify import ROWS, settings, write
 
 LORA = {"train": "lora", "lora": {"rank": 4, "matrices": ["query", "value", "feedforward"]}}
@@ -152,6 +153,25 @@ def test_an_instruct_tuning_has_adapters_too_and_no_head_of_its_own(
             settings=InstructSettings(**how, train="head"),
             seed=0,
         )
+
+
+def test_a_tuning_that_stops_early_tells_when(base: Artifact, tmp_path: Path) -> None:
+    rows = [{"instruction": f"what is {i}?", "response": f"it is {i * 7919}"} for i in range(40)]
+    data = write(tmp_path / "pairs.jsonl", rows)
+    stopping = EarlyStoppingSettings(share=0.2, looks=20, patience=2)
+    how: dict[str, Any] = {"data": data, "tokens": 20_000, "batch_tokens": 128}
+    tuned = build(
+        instruct,
+        Store(tmp_path),
+        model=base,
+        settings=InstructSettings(**how, early_stopping=stopping),
+        seed=0,
+    )
+    facts, metrics = tuned.manifest.facts, tuned.manifest.metrics
+    assert facts["best_step"] < facts["steps_trained"] < 156
+    lines = tuned.file("metrics.jsonl").read_text().splitlines()
+    looked = [json.loads(line)["validation_loss"] for line in lines if "validation_loss" in line]
+    assert metrics["validation_loss"] == min(looked)
 
 
 def test_more_last_layers_than_there_are_is_refused(

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,12 +28,13 @@ from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
 from tasks.tuning.common import keep_ledger, save_model, tuning_job, write_history
 from tasks.tuning.instruct.settings import InstructSettings
-from tasks.tuning.rows import Pair
+from tasks.tuning.rows import Pair, held_apart
 from tasks.tuning.sources import describe, instruction_pairs
 from tasks.tuning.supervised import Example, pack, sample_numbers
 from tasks.tuning.trained_part import trained_part
 
 ROWS = "rows.safetensors"
+VALIDATION = "validation.safetensors"
 SCORED_ROWS = 8
 log = logging.getLogger("headrace.instruct")
 
@@ -54,17 +55,18 @@ def tune(base: Path, settings: InstructSettings, seed: int, draft: Draft) -> Non
     if not isinstance(network, Transformer):
         raise BadInput(f"{base} is an encoder-decoder; instruct tuning takes a decoder")
     context = network.config.context
-    train, heldout = usable_rows(settings, encoder, context, draft)
+    train, heldout, apart = usable_rows(settings, encoder, context, draft)
     rows = draft.scratch / "rows"
     rows.mkdir(exist_ok=True)
-    save_file(pack(train.examples, context, encoder.pad), rows / ROWS)
+    for name, part in ((ROWS, train), (VALIDATION, apart)):
+        save_file(pack(part.examples, context, encoder.pad), rows / name)
     share(rows)
     module = trained_part(CausalLM(network), settings, base)
     measured = pack(heldout.examples, context, encoder.pad)
     draft.metrics["answer_loss_before"] = answer_loss(module, measured)
     samples = max(1, settings.batch_tokens // context)
     steps = max(1, round(settings.tokens / (samples * context)))
-    build = partial(program, base, rows / ROWS, settings, seed)
+    build = partial(program, base, rows, settings, seed)
     flops = flops_per_token(network.config)
     job = tuning_job(
         build,
@@ -87,21 +89,25 @@ def tune(base: Path, settings: InstructSettings, seed: int, draft: Draft) -> Non
 
 def usable_rows(
     settings: InstructSettings, encoder: Encoder, context: int, draft: Draft
-) -> tuple[Supervised, Supervised]:
-    """Training and held-out rows; ledger and facts are in the draft.
+) -> tuple[Supervised, Supervised, Supervised]:
+    """Training and held-out rows, and those of early stopping; ledger and facts are in the draft.
 
     Raises BadInput when either side has no usable row.
     """
     pairs, heldout_pairs, rejected = instruction_pairs(settings)
+    pairs, apart_pairs = held_apart(pairs, settings.early_stopping)
     train = supervise(pairs, encoder, context)
     heldout = supervise(heldout_pairs, encoder, context)
-    account(draft, (train, heldout), rejected)
+    apart = supervise(apart_pairs, encoder, context)
+    account(draft, (train, heldout, apart), rejected)
     check_supervised(settings.data, train, encoder)
     check_supervised(settings.heldout or settings.data, heldout, encoder)
+    if settings.early_stopping:
+        check_supervised(f"{settings.data} (early_stopping)", apart, encoder)
     draft.facts["task"] = describe(settings)
     draft.facts["supervised_example"] = show_example(encoder, train.examples[0])
     log.info("one supervised row: %s", draft.facts["supervised_example"])
-    return train, heldout
+    return train, heldout, apart
 
 
 def supervise(pairs: Iterable[Pair], encoder: Encoder, context: int) -> Supervised:
@@ -179,14 +185,20 @@ def account(draft: Draft, sides: Sequence[Supervised], rejected: Counter[str]) -
 
 def program(base: Path, rows: Path, settings: InstructSettings, seed: int) -> Program:
     """What every training process runs: the pretrained network, and packed supervised rows."""
-    arrays = load_file(here(rows))
+    arrays, apart = (load_file(here(rows / name)) for name in (ROWS, VALIDATION))
 
     def batch(first: int, count: int) -> dict[str, np.ndarray]:
         numbers = sample_numbers(first, count, len(arrays["inputs"]), seed)
         return {key: array[numbers] for key, array in arrays.items()}
 
     module = trained_part(CausalLM(hub.load(brought(base))), settings, base)
-    return Program(module, batch)
+    return Program(module, batch, list(batches(apart)))
+
+
+def batches(rows: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+    """All rows in order, a few at a time."""
+    for first in range(0, len(rows["inputs"]), SCORED_ROWS):
+        yield {key: array[first : first + SCORED_ROWS] for key, array in rows.items()}
 
 
 @torch.no_grad()
@@ -194,8 +206,8 @@ def answer_loss(module: CausalLM, rows: dict[str, np.ndarray]) -> float:
     """Mean negative log-likelihood of the answers' tokens, in nats."""
     module.eval()
     total = 0.0
-    for first in range(0, len(rows["inputs"]), SCORED_ROWS):
-        part = {k: torch.from_numpy(v[first : first + SCORED_ROWS]) for k, v in rows.items()}
+    for batch in batches(rows):
+        part = {key: torch.from_numpy(array) for key, array in batch.items()}
         total += module.token_losses(**part).double().sum().item()
     return total / int((rows["targets"] != NO_LOSS).sum())
 

@@ -1,0 +1,51 @@
+"""Batches cut into pieces that a device has room for, and what is counted of them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.objectives.rows import IGNORED
+from tasks.training.job import Batch
+
+Piece = dict[str, Tensor]
+
+
+def pieces_of(batch: Batch, micro: int) -> list[Piece]:
+    """The samples of a batch, so many at a time."""
+    tensors = {key: torch.from_numpy(array) for key, array in batch.items()}
+    samples = len(next(iter(tensors.values())))
+    return [
+        {key: tensor[start : start + micro] for key, tensor in tensors.items()}
+        for start in range(0, samples, micro)
+    ]
+
+
+def count_tokens(batch: Batch) -> int:
+    """Tokens of a batch: those that are not padding where documents are marked."""
+    if "documents" in batch:
+        return int(np.count_nonzero(batch["documents"]))
+    return batch["inputs"].size
+
+
+def count_targets(piece: Piece) -> int:
+    """What the loss of a micro-batch is the mean of: targets, or rows where it has none."""
+    if "targets" in piece:
+        return int((piece["targets"] != IGNORED).sum())
+    return len(piece["inputs"])
+
+
+@torch.no_grad()
+def mean_loss(engine: Any, batches: Iterable[Batch], device: torch.device) -> float:
+    """The loss of a target of some batches, without dropout."""
+    engine.eval()
+    total, targets = 0.0, 0
+    for batch in batches:
+        (piece,) = pieces_of(batch, len(batch["inputs"]))
+        count = count_targets(piece)
+        total += count * engine(**{k: t.to(device) for k, t in piece.items()}).item()
+        targets += count
+    engine.train()
+    return total / targets
