@@ -39,7 +39,7 @@ from tasks.training.launch import launch, load_trained
 from tasks.tuning.common import keep_ledger, save_model, tuning_job, write_history
 from tasks.tuning.settings import HeadSettings
 from tasks.tuning.sources import describe
-from tasks.tuning.supervised import sample_numbers
+from tasks.tuning.supervised import parted, sample_numbers
 from tasks.tuning.trained_part import trained_part
 
 ROWS = "rows.safetensors"

@@ -72,9 +72,7 @@ def rows_of(lengths: Sequence[int], context: int) -> list[list[int]]:
     return rows
 
 
-def parted(
-    rows: int, asked: EarlyStoppingSettings | None
-) -> tuple[np.ndarray, np.ndarray]:
+def parted(rows: int, asked: EarlyStoppingSettings | None) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of the rows to train on, and of those by whose loss training may stop: a random
     share, the same with every seed; none by default. At least one row is on either side.
     """

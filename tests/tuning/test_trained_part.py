@@ -174,6 +174,16 @@ def test_a_tuning_that_stops_early_tells_when(base: Artifact, tmp_path: Path) ->
     assert metrics["validation_loss"] == min(looked)
 
 
+def test_a_classifier_stops_early_too(base: Artifact, tmp_path: Path, data: str) -> None:
+    stopping = EarlyStoppingSettings(share=0.2, looks=30, patience=1)
+    asked = settings(data, early_stopping=stopping, epochs=20)
+    tuned = build(classify, Store(tmp_path), model=base, settings=asked, seed=0)
+    facts = tuned.manifest.facts
+    assert facts["steps_trained"] < round(20 * 72 / 12)
+    assert facts["best_step"] < facts["steps_trained"]
+    assert tuned.manifest.metrics["accuracy"] > 0.8
+
+
 def test_more_last_layers_than_there_are_is_refused(
     base: Artifact, tmp_path: Path, data: str
 ) -> None:
