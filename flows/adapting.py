@@ -27,10 +27,8 @@ def adaptation(
     """
     if task not in TASKS:
         raise BadInput(f"--task {task}: {nearest(task, TASKS)}")
-    takes_teacher = "teacher" in _keys(task)
-    if takes_teacher != (teacher is not None):
-        needed = "needs one: give --teacher MODEL" if takes_teacher else "has none: leave it out"
-        raise BadInput(f"--teacher: task {task} {needed}")
+    if teacher and "teacher" not in _keys(task):
+        raise BadInput(f"--teacher: task {task} has none: leave it out")
     origin = found(model)
     values: dict[str, Any] = {"name": _name(task, model), "model": {"from": origin}}
     if task == "pretrain":

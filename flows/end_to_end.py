@@ -39,6 +39,7 @@ from tasks.tokens.shards.stage import shards
 from tasks.tokens.vocabulary.stage import train_tokenizer
 from tasks.training.stage import pretrain
 from tasks.tuning.classify.stage import classify
+from tasks.tuning.distill.stage import distill
 from tasks.tuning.instruct.stage import instruct
 from tasks.tuning.prefer.settings import PreferSettings
 from tasks.tuning.prefer.stage import prefer, preferences
@@ -141,12 +142,14 @@ def variant_score(dag: Dag, recipe: Recipe) -> Node:
 
 
 def adapted(dag: Dag, recipe: Recipe, model: Node | Artifact) -> None:
-    """Fine-tuning for classification, to answer and to be preferred; answers of the last of these,
-    and their judgement; exams.
+    """Fine-tuning for classification, a smaller model, fine-tuning to answer and to be preferred;
+    answers of the last of these, and their judgement; exams.
     """
     last = model
     if recipe.asks_for("classify"):
         dag.add(classify, model=model, settings=recipe.classify, seed=recipe.seed)
+    if recipe.asks_for("distill"):
+        dag.add(distill, model=model, settings=recipe.distill, seed=recipe.seed)
     if recipe.asks_for("instruct"):
         last = dag.add(instruct, model=model, settings=recipe.instruct, seed=recipe.seed)
     if recipe.asks_for("prefer") and recipe.prefer is not None:

@@ -46,6 +46,7 @@ from tasks.training.settings import (
     check_rates,
 )
 from tasks.tuning.classify.settings import ClassifySettings
+from tasks.tuning.distill.settings import DistillSettings
 from tasks.tuning.instruct.settings import InstructSettings
 from tasks.tuning.prefer.settings import PreferSettings
 
@@ -99,6 +100,7 @@ class Recipe(Settings):
     classify: ClassifySettings | None = ClassifySettings()
     instruct: InstructSettings | None = InstructSettings()
     prefer: PreferSettings | None = None
+    distill: DistillSettings | None = None
     evaluate: EvaluateSettings = EvaluateSettings()
     stages: tuple[OwnStageSettings, ...] = Field((), description="functions of your own as stages")
     placement: Placement = Placement()
@@ -226,6 +228,7 @@ def impossible(family: str, objective: str) -> dict[str, str]:
         found["prefer"] = f"{article} writes no answers to prefer, which takes a decoder"
     if family == "encoder_decoder":
         found["classify"] = "classes are read from a decoder or an encoder"
+        found["distill"] = "a student is a decoder or an encoder"
     if objective != "causal":
         found["sweep"] = f"scaling laws are of causal losses, the objective is {objective}"
     return found

@@ -72,9 +72,22 @@ class Headed(nn.Module):
         """Logits, `[B, C]` of rows, `[B, T, C]` of tokens and spans. One text a row; where
         `documents` is 0 there is padding.
         """
-        z = self.network(inputs, documents, positions, segments_BT=segments)
-        if self.head.kind == "sequence":
-            z = self._pooled(z, documents)
+        return self.score(self.states(inputs, documents, positions, segments), documents)
+
+    def states(
+        self,
+        inputs: Tensor,
+        documents: Tensor | None = None,
+        positions: Tensor | None = None,
+        segments: Tensor | None = None,
+    ) -> Tensor:
+        """The network's final states, `[B, T, D]`."""
+        return self.network(inputs, documents, positions, segments_BT=segments)
+
+    def score(self, hidden_BTD: Tensor, documents: Tensor | None) -> Tensor:
+        """The logits of final states."""
+        whole = self.head.kind == "sequence"
+        z = self._pooled(hidden_BTD, documents) if whole else hidden_BTD
         return self.classifier(F.dropout(z, self.network.config.dropout, self.training))
 
     def _pooled(self, hidden_BTD: Tensor, documents_BT: Tensor | None) -> Tensor:

@@ -34,6 +34,7 @@ NOMINAL: Mapping[str, Mapping[str, float]] = {
     "evaluate": {"": 0.2, "bytes": 4e-7},
     "classify": {"": 2.5, "steps": 0.01, "cold": COLD_SECONDS},
     "instruct": {"": 3.0, "steps": 0.01, "cold": COLD_SECONDS},
+    "distill": {"": 2.5, "steps": 0.01, "cold": COLD_SECONDS},
     "preferences": {"": 1.0, "bytes": 1e-7},
     "prefer": {"": 2.0, "steps": 0.02, "cold": COLD_SECONDS},
     "answers": {"": 0.4, "steps": 2e-4},

@@ -148,6 +148,13 @@ def _prefer(node: Node, place: Placement, size: Sizes) -> Work:
     return found | {"steps": tokens / TOKENS_OF_A_ROW * asked.epochs / asked.batch_rows}
 
 
+def _distill(node: Node, place: Placement, size: Sizes) -> Work:
+    asked = node.literals["settings"]
+    tokens = _row_tokens(asked.data) * asked.epochs
+    found = _scored(node, "model", 4 / 3 * tokens, place, size)  # the teacher reads them too
+    return found | {"steps": tokens / asked.length / asked.batch_rows}
+
+
 def _preferences(node: Node, place: Placement, size: Sizes) -> Work:
     tokens = _row_tokens(node.literals["settings"].data)
     return _scored(node, "model", tokens / 3, place, size) | {"params": 0.0}
@@ -207,6 +214,7 @@ KINDS: Mapping[str, Callable[[Node, Placement, Sizes], Work]] = {
     "evaluate": _evaluate,
     "classify": _classify,
     "instruct": _instruct,
+    "distill": _distill,
     "preferences": _preferences,
     "prefer": _prefer,
     "answers": _answers,

@@ -135,16 +135,19 @@ Row = TypeVar("Row", bound=Grouped)
 Single = TypeVar("Single", bound=Keyed)
 
 
-def read_snippets(path: Path, text: str, label: str, second: str | None = None) -> list[Snippet]:
+def read_snippets(
+    path: Path, text: str, label: str, second: str | None = None, *, unlabelled: bool = False
+) -> list[Snippet]:
     """Labelled rows of a file, of pairs where the field of the `second` text is named; rows with
-    the same (first) text are one group. A label may be a list of them.
+    the same (first) text are one group. A label may be a list of them; with `unlabelled` rows may
+    be without, and have "".
 
     Raises BadInput naming the line when a field is missing or a text is empty.
     """
     rows = []
     for number, row in read_row_file(path):
         texts = [_text(row, name, path, number) for name in (text, second) if name]
-        found = field_of(row, (label,), path, number)
+        found = row.get(label, "") if unlabelled else field_of(row, (label,), path, number)
         several = tuple(sorted(map(str, found))) if isinstance(found, list) else None
         named = "" if several is not None else str(found)
         own = str(row["id"]) if "id" in row else None

@@ -212,7 +212,11 @@ def test_what_contradicts_a_start_is_refused(
 
 @pytest.mark.parametrize(
     ("task", "teacher", "match"),
-    [("clasify", None, "classify"), ("classify", "smoke", "has none")],
+    [
+        ("clasify", None, "classify"),
+        ("classify", "smoke", "has none"),
+        ("distill", None, "name a `teacher`, or how many `layers`"),
+    ],
 )
 def test_a_task_that_there_is_not_is_refused(
     task: str, teacher: str | None, match: str, folder: Path

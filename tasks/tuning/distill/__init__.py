@@ -1,0 +1,1 @@
+"""Stage `distill`: a smaller model learns from a larger one."""

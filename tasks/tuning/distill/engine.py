@@ -1,0 +1,111 @@
+"""The engine of stage `distill`: rows, training, and figures of student and teacher."""
+
+import logging
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+from safetensors.numpy import load_file
+
+from cluster.errors import BadInput
+from cluster.handover import here
+from cluster.store import Draft
+from model import hub
+from model.flops import flops_per_token, parameter_count
+from model.heads import Headed
+from model.objectives.distillation import Distilled
+from tasks.adoption.folder import folder_of
+from tasks.inference.generation import load_model
+from tasks.tokens.encoder import Encoder
+from tasks.training.job import Program
+from tasks.training.launch import launch, load_trained
+from tasks.tuning.common import HISTORY, keep_ledger, save_model, tuning_job, write_history
+from tasks.tuning.distill.learners import distilled
+from tasks.tuning.distill.lessons import Classes, Lessons, Tokens, learners
+from tasks.tuning.distill.settings import DistillSettings
+from tasks.tuning.files import row_file
+from tasks.tuning.headed import handed, readable
+from tasks.tuning.rows import Snippet, read_snippets, sides, split
+from tasks.tuning.sources import describe
+
+TOLD = ("soft_loss", "hard_loss", "hidden_loss")
+log = logging.getLogger("headrace.distill")
+
+
+def distil(base: Path, settings: DistillSettings, seed: int, draft: Draft) -> None:
+    """Carry out the stage."""
+    _, encoder = load_model(base)
+    module = distilled(base, settings)
+    lessons = lessons_of(module, base, settings, encoder)
+    train, heldout, rejects = texts_of(settings)
+    arrays, held = lessons.arrays(train), lessons.arrays(heldout)
+    config = module.student.network.config
+    before = lessons.loss(module.student, held) if isinstance(lessons, Tokens) else None
+    samples = len(next(iter(arrays.values())))
+    steps = max(1, round(settings.epochs * samples / settings.batch_rows))
+    length = min(settings.length, config.context)
+    job = tuning_job(
+        partial(program, base, handed(draft, arrays), settings, encoder, seed),
+        steps,
+        settings.batch_rows,
+        settings,
+        seed,
+        draft,
+        sample_tokens=length,
+        flops_per_token=flops_per_token(
+            config, length, lm_head=not isinstance(module.student, Headed)
+        ),
+    )
+    log.info("%d texts, %d rows, %d steps", len(train), samples, steps)
+    weights = launch(job, draft.placement)
+    load_trained(module, weights)
+    names = {"id2label": dict(enumerate(lessons.names))} if isinstance(lessons, Classes) else {}
+    student = module.student
+    network = readable(student.network, base)
+    save_model(draft.path, student if isinstance(student, Headed) else network, base, **names)
+    counts = [float(parameter_count(one.network.config)) for one in learners(module)]
+    draft.metrics |= lessons.measure(module, held)
+    draft.metrics |= {} if before is None else {"loss_before": before}
+    draft.metrics |= {"params": counts[0], "params_teacher": counts[1], "rows": float(len(heldout))}
+    write_history(draft, (*HISTORY, *TOLD))
+    keep_ledger(draft, len(train) + len(heldout), rejects)
+    draft.facts |= {"task": describe(settings), "training_rows": len(train)}
+
+
+def texts_of(settings: DistillSettings) -> tuple[list[Snippet], list[Snippet], Counter[str]]:
+    """Texts to learn from, texts to measure on, and why others are neither; no text is on both
+    sides. Raises BadInput where a side is empty.
+    """
+    read = partial(read_snippets, text=settings.text, label=settings.label, unlabelled=True)
+    measured = None if settings.heldout is None else read(row_file(settings.heldout))
+    found = read(row_file(settings.data))
+    train, heldout, rejects = sides(found, measured, settings.heldout_share, split)
+    if not train or not heldout:
+        raise BadInput(
+            f"'{settings.data}' leaves {len(train)} texts to learn from and {len(heldout)} to "
+            "measure on; it takes one of each at least"
+        )
+    return train, heldout, rejects
+
+
+def lessons_of(
+    module: Distilled, base: Path, settings: DistillSettings, encoder: Encoder
+) -> Lessons:
+    """What there is to learn from the teacher."""
+    if not isinstance(module.student, Headed):
+        return Tokens(encoder, module.student, settings.length)
+    folder = folder_of(settings.teacher) if settings.teacher else base
+    names = hub.read_config(folder).get("id2label") or {}
+    known = [str(names[key]) for key in sorted(names, key=int)]
+    if len(known) != module.student.head.outputs:
+        raise BadInput(f"teacher {folder} does not name its classes: config.json has no id2label")
+    return Classes(known, encoder, module.student, settings.length)
+
+
+def program(
+    base: Path, rows: Path, settings: DistillSettings, encoder: Encoder, seed: int
+) -> Program:
+    """What every training process runs."""
+    module, arrays = distilled(base, settings), load_file(here(rows))
+    lessons = lessons_of(module, base, settings, encoder)
+    return Program(module, partial(lessons.batch, arrays, seed))
