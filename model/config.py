@@ -76,7 +76,8 @@ class ModelConfig:
     """Which layers have rotary positions, over and over: of (True, True, True, False) each fourth
     has none (SmolLM3)."""
     rotary_dim: int | None = None
-    """Numbers of each head that turn, its first ones (GPT-NeoX); None turns all."""
+    """Numbers of each head that turn, its first ones (GPT-NeoX), one more if they are odd; None
+    turns all."""
     relative_buckets: int = 32
     relative_distance: int = 128
     """Relative positions (T5): learned buckets, and the distance from which all share the last."""
@@ -142,11 +143,11 @@ class ModelConfig:
             "kv_heads", f"a divisor of {self.heads} heads",
         )  # fmt: skip
         yield (
-            self.positions != "rope" or self.rope_dim % 2 == 0,
-            "rotary_dim" if self.rotary_dim else "head_dim",
-            "even, for rotary positions turn pairs of numbers",
+            self.positions != "rope" or self.rotary_dim is not None or self.rope_dim % 2 == 0,
+            "head_dim", "even, for rotary positions turn pairs of numbers",
         )  # fmt: skip
-        yield (self.rotary_dim or 0) <= self.head_dim, "rotary_dim", f"at most {self.head_dim}"
+        turned = 2 * math.ceil((self.rotary_dim or 0) / 2)
+        yield turned <= self.head_dim, "rotary_dim", f"at most {self.head_dim // 2 * 2}"
         for name in ("rope_layers", "window_layers"):
             yield bool(getattr(self, name)), name, "a choice for at least one layer"
         yield (

@@ -23,7 +23,8 @@ class RopeScaling:
     (`llama3`, LLaMA 3.1) or evenly in the index of the frequency (`yarn`, Peng et al. 2023, section
     3.2, where the bounds are 1 and 32). `linear` slows them all (Chen et al. 2023) and has no
     bounds. `longrope` has a divisor for each frequency (Ding et al. 2024), one of `long_factors`
-    where a row is longer than the first context, else of `short_factors`, and no `factor`.
+    where a row is longer than the first context, else of `short_factors`, and no `factor`. What a
+    cache holds of a row that grows past it stays as it was turned (Transformers reads it again).
     Cosines and sines are multiplied by `attention_factor`; YaRN's is 0.1 ln(factor) + 1.
     """
 

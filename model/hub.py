@@ -3,7 +3,7 @@
     save(folder, network)       # transformers' Auto classes load it, with equal logits
     network = load(folder)      # reads such a folder, ours or a published one
 
-A shape is saved as the Transformers model that has it (`model.hub_counterparts`). One without
+A shape is saved as the Transformers model that has it (`model.counterparts`). One without
 counterpart is saved in Headrace's own names, which `load` reads as well; `architecture` says which
 field stands in the way. Transformers itself is not imported.
 """
@@ -33,6 +33,7 @@ LEFT_OUT = re.compile(
     r"\.attn\.(masked_)?bias$|rotary_emb\.inv_freq$|position_ids$"  # fixed masks and tables
     r"|EncDecAttention\.relative_attention_bias\.weight$|^final_logits_bias$"  # never used
     r"|^cls\.seq_relationship\."  # the head of another objective
+    r"|^(score|classifier|qa_outputs|classification_head|head\.(dense|norm))\."  # of another task
 )
 """Names a published file may hold beside our tensors."""
 SAFE = ".safetensors"
@@ -40,7 +41,7 @@ LM_HEADS = ("lm_head.weight", "embed_out.weight", "head.weight")
 """What the LM head is called, which a model with another head has not."""
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """Where weights are, the first that there is; of each also an index of several."""
-PREFIXES = ("transformer.", "bert.", "roberta.", "model.")
+PREFIXES = ("transformer.", "bert.", "roberta.", "model.", "gpt_neox.")
 """What files of a class with a head have before the names of the base class."""
 TWINS = {
     "encoder.embed_tokens.weight": "shared.weight",
@@ -147,14 +148,16 @@ def load_config(folder: Path | str) -> ModelConfig:
         raise ValueError(f"{folder}/config.json has no {missing}") from None
     except ValueError as error:
         raise ValueError(f"{folder}/config.json: {error}") from None
-    names = set(hub_heads.split(about, dict.fromkeys(_names(folder)))[0])
+    files = _files_by_name(folder)
+    names = hub_heads.split(about, files)[0]
     if hub_heads.read(about) and not any(name.endswith(LM_HEADS) for name in names):
         config = replace(config, tie_embeddings=config.mup_base_width is None)
     if config.family == "encoder" and names and about["model_type"] != hub_config.OWN:
         # A file of Transformers is named for its LM head whether it has a pooler or not.
         pooler = any(name.endswith("pooler.dense.weight") for name in names)
         config = replace(config, pooler=pooler)
-    return config
+    own_head = _has_own_head(files, hub_weights.tied_head(config, about["model_type"]))
+    return replace(config, tie_embeddings=False) if own_head else config
 
 
 def read_config(folder: Path | str) -> dict[str, Any]:
@@ -263,16 +266,33 @@ def _prefixed(found: dict[str, Tensor], wanted: set[str]) -> dict[str, Tensor]:
     return {match(name): tensor for name, tensor in found.items()}
 
 
-def _names(folder: Path) -> set[str]:
-    names: set[str] = set()
+def _files_by_name(folder: Path) -> dict[str, Path]:
+    """Every tensor's name, with the file it is in."""
+    found: dict[str, Path] = {}
     for file in weight_files(folder):
         with _named(file):
             if file.suffix == SAFE:
                 with safe_open(file, "pt") as tensors:
-                    names.update(tensors.keys())
+                    found |= dict.fromkeys(tensors.keys(), file)
             else:
-                names.update(_load_pickled(file))
-    return names
+                found |= dict.fromkeys(_load_pickled(file), file)
+    return found
+
+
+def _has_own_head(files: dict[str, Path], tied: dict[str, str]) -> bool:
+    """Whether a head said to be the embedding lies beside it as another matrix: what the file holds
+    counts, as in Transformers, which says every T5's head to be tied.
+    """
+    pairs = [pair for pair in tied.items() if files.keys() >= set(pair)]
+    return any(not torch.equal(*(_tensor(files[name], name) for name in pair)) for pair in pairs)
+
+
+def _tensor(file: Path, name: str) -> Tensor:
+    with _named(file):
+        if file.suffix != SAFE:
+            return _load_pickled(file)[name]
+        with safe_open(file, "pt") as tensors:
+            return tensors.get_tensor(name)
 
 
 def _load_pickled(file: Path) -> dict[str, Tensor]:

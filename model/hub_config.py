@@ -5,14 +5,16 @@ gives the same shape; what does not come back is what stands in the way.
 """
 
 import math
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, fields, replace
 from typing import Any
 
 from model.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling
-from model.hub_counterparts import COUNTERPARTS, Counterpart
-from model.hub_keys import Entry, File
+from model.counterparts import COUNTERPARTS
+from model.counterparts.keys import Counterpart, Entry, File
 
 OWN = "headrace"
+DEMANDS: File = {"quantization_config": None, "compression_config": None}
+"""What no model of ours has, whatever its kind, and a file may say."""
 
 
 def model_type(config: ModelConfig) -> str:
@@ -34,7 +36,7 @@ def describe(config: ModelConfig, model_type: str) -> File:
     said: File = {"model_type": model_type, "architectures": [counterpart.model_class]}
     for name, entry in _entries(counterpart).items():
         said |= entry.write(getattr(config, name), config)
-    return {**said, **counterpart.demands}
+    return {**said, **counterpart.demands, **counterpart.says}
 
 
 def parse(file: File) -> ModelConfig:
@@ -49,8 +51,8 @@ def parse(file: File) -> ModelConfig:
         known = ", ".join((*COUNTERPARTS, OWN))
         raise ValueError(f"model_type is {model_type!r}; it must be one of {known}")
     counterpart = COUNTERPARTS[model_type]
-    for name, value in counterpart.demands.items():
-        if file.get(name, value) != value:
+    for name, value in {**counterpart.demands, **DEMANDS}.items():
+        if file.get(name) is not None and file[name] != value:
             raise ValueError(f"{name} is {file[name]!r}; it must be {value!r}")
     values = {
         name: entry.read(file) if isinstance(entry, Entry) else entry
@@ -79,7 +81,7 @@ def _obstacles(config: ModelConfig, counterpart: Counterpart) -> list[str]:
     for name, entry in _entries(counterpart).items():
         if name not in only:
             back = _read_back(entry, said)
-            if not _same(back, getattr(config, name)):
+            if not _same(config, name, back):
                 only[name] = repr(back)
     return [
         f"model.{name} is {getattr(config, name)!r}, {counterpart.model_class} has only {values}"
@@ -91,12 +93,9 @@ def _unsayable(config: ModelConfig, counterpart: Counterpart) -> dict[str, str]:
     """Fields with a value for which there is no word, and what there are words for."""
     only = {}
     for field in fields(config):
-        value, entry = (
-            getattr(config, field.name),
-            counterpart.fields.get(field.name, field.default),
-        )
+        entry = counterpart.fields.get(field.name, field.default)
         allowed = entry.values if isinstance(entry, Entry) else (entry,)
-        if allowed is not None and value not in allowed:
+        if allowed is not None and not any(_same(config, field.name, one) for one in allowed):
             only[field.name] = " or ".join(map(repr, allowed))
     return only
 
@@ -112,10 +111,22 @@ def _read_back(entry: Entry, said: File) -> Any:
         return f"values with a {missing}"
 
 
-def _same(back: Any, value: Any) -> bool:
+def _same(config: ModelConfig, name: str, back: Any) -> bool:
+    """Whether a field could as well have this value."""
+    value = getattr(config, name)
+    if name in BY_LAYER and type(back) is type(value):
+        return _layers(replace(config, **{name: back})) == _layers(config)
     if isinstance(back, float) and isinstance(value, float):
         return math.isclose(back, value)  # one that was computed from what was written
     return bool(back == value)
+
+
+BY_LAYER = ("window_layers", "rope_layers")
+"""Rows of which only so much counts as there are layers."""
+
+
+def _layers(config: ModelConfig) -> list[Any]:
+    return [(config.layer_window(n), config.layer_rope(n)) for n in range(config.depth)]
 
 
 def _parse_own(file: File) -> ModelConfig:

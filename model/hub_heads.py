@@ -13,8 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from model.head_config import Head, Kind, Pooling
-from model.hub_counterparts import COUNTERPARTS
-from model.hub_keys import File
+from model.counterparts import COUNTERPARTS
+from model.counterparts.keys import File
 
 KEY = "headrace_head"
 OWN_PREFIX = "headrace_head."
@@ -65,9 +65,17 @@ PLACES: dict[str, dict[Kind, Place]] = {
     "gpt2": _decoder("classifier", span=""),
     "openai-gpt": _decoder("", span=None),
     "mistral": _decoder(),
+    "mixtral": _decoder(span=""),
     "qwen2": _decoder(),
     "qwen3": _decoder(),
+    "qwen3_moe": _decoder(),
+    "gemma": _decoder(span=None),
     "gemma2": _decoder(span=None),
+    "olmo2": _decoder("", span=None),
+    "olmo3": _decoder("", span=None),
+    "smollm3": _decoder(),
+    "phi3": _decoder(span=None),
+    "gpt_neox": _decoder("classifier", span=""),
     "falcon": _decoder("classifier", span=""),
     "deepseek_v3": _decoder(span=None),
     "bert": _encoder("bert.", {"classifier": "classifier"}),

@@ -67,6 +67,31 @@ QWEN3_LAYER: Names = {
     "attention.inner.q_norm": "self_attn.q_norm",
     "attention.inner.k_norm": "self_attn.k_norm",
 }
+OLMO2_LAYER: Names = {
+    **QWEN3_LAYER,
+    "attention.norm_out": "post_attention_layernorm",
+    "feedforward.norm_out": "post_feedforward_layernorm",
+}
+PHI3_LAYER: Names = {
+    "attention.inner.qkv": "self_attn.qkv_proj",
+    "feedforward.inner.up": "mlp.gate_up_proj",
+}
+MIXTRAL_LAYER: Names = {
+    "feedforward.inner.router.gate": "block_sparse_moe.gate",
+    "=feedforward.inner.up": (
+        "block_sparse_moe.experts.#.w1.weight",
+        "block_sparse_moe.experts.#.w3.weight",
+    ),
+    "=feedforward.inner.down": "block_sparse_moe.experts.#.w2.weight",
+}
+QWEN3_MOE_LAYER: Names = {
+    "feedforward.inner.router.gate": "mlp.gate",
+    "=feedforward.inner.up": (
+        "mlp.experts.#.gate_proj.weight",
+        "mlp.experts.#.up_proj.weight",
+    ),
+    "=feedforward.inner.down": "mlp.experts.#.down_proj.weight",
+}
 GEMMA2_LAYER: Names = {
     "attention.norm_out": "post_attention_layernorm",
     "feedforward.norm": "pre_feedforward_layernorm",
@@ -84,13 +109,8 @@ DEEPSEEK_V3_LAYER: Names = {
         "mlp.shared_experts.up_proj",
     ),
     "feedforward.inner.shared.down": "mlp.shared_experts.down_proj",
-    "feedforward.inner.router.gate": "mlp.gate",
+    **QWEN3_MOE_LAYER,
     "=feedforward.inner.router.bias": "mlp.gate.e_score_correction_bias",
-    "=feedforward.inner.up": (
-        "mlp.experts.#.gate_proj.weight",
-        "mlp.experts.#.up_proj.weight",
-    ),
-    "=feedforward.inner.down": "mlp.experts.#.down_proj.weight",
 }
 
 
@@ -124,6 +144,24 @@ def _falcon(config: ModelConfig) -> Names:
     two = config.residual == "parallel_norms"
     return _within("blocks.*.", "transformer.h.*.", norms) if two else {}
 
+
+GPT_NEOX: Names = {
+    "embedding": "gpt_neox.embed_in",
+    **_within(
+        "blocks.*.",
+        "gpt_neox.layers.*.",
+        {
+            "attention.norm": "input_layernorm",
+            "attention.inner.qkv": "attention.query_key_value",
+            "attention.inner.out": "attention.dense",
+            "feedforward.norm": "post_attention_layernorm",
+            "feedforward.inner.up": "mlp.dense_h_to_4h",
+            "feedforward.inner.down": "mlp.dense_4h_to_h",
+        },
+    ),
+    "norm": "gpt_neox.final_layer_norm",
+    "head": "embed_out",
+}
 
 BERT_BASE: Names = {
     "embedding": "embeddings.word_embeddings",
@@ -164,9 +202,35 @@ ROBERTA: Names = {
 }
 
 
-def _encoder(config: ModelConfig) -> Names:
+MODERNBERT_BASE: Names = {
+    "embedding": "embeddings.tok_embeddings",
+    "embedding_norm": "embeddings.norm",
+    **_within(
+        "blocks.*.",
+        "layers.*.",
+        {
+            "attention.norm": "attn_norm",
+            "attention.inner.qkv": "attn.Wqkv",
+            "attention.inner.out": "attn.Wo",
+            "feedforward.norm": "mlp_norm",
+            "feedforward.inner.up": "mlp.Wi",
+            "feedforward.inner.down": "mlp.Wo",
+        },
+    ),
+    "norm": "final_norm",
+}
+MODERNBERT: Names = {
+    **_within("", "model.", MODERNBERT_BASE),
+    "head_transform.dense": "head.dense",
+    "head_transform.norm": "head.norm",
+    "=head_bias": "decoder.bias",
+    "head": "decoder",
+}
+
+
+def _encoder(base: Names) -> Callable[[ModelConfig], Names]:
     """The class without a head has no prefix."""
-    return {} if config.head_transform else BERT_BASE
+    return lambda config: {} if config.head_transform else base
 
 
 def _t5_stack(stack: str, feedforward: str) -> Names:
@@ -236,28 +300,47 @@ BART: Names = {
     "head": "lm_head",
 }
 
+
+def _llama(layer: Names) -> Names:
+    """LLaMA's with these of a layer."""
+    return LLAMA | _within("blocks.*.", "model.layers.*.", layer)
+
+
 NAMES: dict[str, Names] = {
     "gpt2": GPT2,
     "openai-gpt": OPENAI_GPT,
     "llama": LLAMA,
     "mistral": LLAMA,
+    "mixtral": _llama(MIXTRAL_LAYER),
     "qwen2": LLAMA,
-    "qwen3": LLAMA | _within("blocks.*.", "model.layers.*.", QWEN3_LAYER),
-    "gemma2": LLAMA | _within("blocks.*.", "model.layers.*.", GEMMA2_LAYER),
-    "deepseek_v3": LLAMA | _within("blocks.*.", "model.layers.*.", DEEPSEEK_V3_LAYER),
+    "qwen3": _llama(QWEN3_LAYER),
+    "qwen3_moe": _llama(QWEN3_LAYER | QWEN3_MOE_LAYER),
+    "gemma": LLAMA,
+    "gemma2": _llama(GEMMA2_LAYER),
+    "gemma3_text": _llama(GEMMA2_LAYER | QWEN3_LAYER),
+    "olmo2": _llama(OLMO2_LAYER),
+    "olmo3": _llama(OLMO2_LAYER),
+    "smollm3": LLAMA,
+    "phi3": _llama(PHI3_LAYER),
+    "deepseek_v3": _llama(DEEPSEEK_V3_LAYER),
     "falcon": FALCON,
+    "gpt_neox": GPT_NEOX,
     "bert": BERT,
     "roberta": ROBERTA,
     "xlm-roberta": ROBERTA,
+    "modernbert": MODERNBERT,
     "t5": T5,
+    "mt5": T5,
     "bart": BART,
 }
 VARIANTS: dict[str, Callable[[ModelConfig], Names]] = {
     "deepseek_v3": _deepseek_v3,
     "falcon": _falcon,
-    "bert": _encoder,
-    "roberta": _encoder,
-    "xlm-roberta": _encoder,
+    "bert": _encoder(BERT_BASE),
+    "roberta": _encoder(BERT_BASE),
+    "xlm-roberta": _encoder(BERT_BASE),
+    "modernbert": _encoder(MODERNBERT_BASE),
     "t5": _t5,
+    "mt5": _t5,
 }
 """Where the names depend on more than the model."""

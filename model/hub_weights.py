@@ -89,7 +89,7 @@ def tied_head(config: ModelConfig, model_type: str) -> dict[str, str]:
 
 TRANSPOSED = {"gpt2", "openai-gpt"}
 """Models whose matrices are inputs x outputs, all but the embeddings."""
-OFFSET = {"gemma2"}
+OFFSET = {"gemma", "gemma2", "gemma3_text"}
 """Models whose gains are less 1."""
 
 
@@ -158,6 +158,7 @@ def _neighbours(size: int) -> list[int]:
 
 ORDERS: dict[tuple[str, str], Callable[[ModelConfig], list[int]]] = {
     ("falcon", "qkv"): _falcon_qkv,
+    ("gpt_neox", "qkv"): _falcon_qkv,
     ("deepseek_v3", "query"): _deepseek_queries,
     ("deepseek_v3", "kv_compress"): _deepseek_compress,
 }

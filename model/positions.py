@@ -50,14 +50,16 @@ def rotate(x_BTHE: Tensor, rotation: Rotation) -> Tensor:
 
 
 def rope_frequencies(config: ModelConfig, rope: Rope, positions_BT: Tensor) -> Tensor:
-    """Radians a position of each pair, `[R/2]`: theta^(-2k/R), stretched as the scaling says."""
+    """Radians a position of each pair, `[R/2]`: theta^(-2k/R), stretched as the scaling says; where
+    that looks at the length of a row, `[B, 1, R/2]`.
+    """
     device, scaling = positions_BT.device, rope.scaling
     half = torch.arange(0, config.rope_dim, 2, device=device, dtype=torch.float32)
     frequencies = rope.theta ** (-half / config.rope_dim)
     if scaling is None:
         return frequencies
     if scaling.kind == "longrope":
-        longer = positions_BT.max() >= scaling.original_context
+        longer = positions_BT.amax(-1)[:, None, None] >= scaling.original_context
         divisors = scaling.short_factors, scaling.long_factors
         short, long = (torch.tensor(each, device=device) for each in divisors)
         return frequencies / long.where(longer, short)

@@ -27,6 +27,7 @@ SELF = {
     "query-key norm": replace(SMALL, kv_heads=2, qk_norm="head", bias="qkv"),
     "norm over all heads": replace(SMALL, kv_heads=2, qk_norm="all", bias="attention"),
     "some numbers turn": replace(SMALL, rotary_dim=6),
+    "an odd number turns": replace(SMALL, rotary_dim=3, head_dim=7),
     "scaled": replace(SMALL, attention_scale=1.0, positions="relative"),
     "stretched": replace(SMALL, rope_scaling=RopeScaling(kind="linear", factor=3.0)),
     "latent": replace(SMALL, head_dim=9, latent=LATENT),

@@ -126,7 +126,7 @@ SMALL = from_depth(4, vocab_size=512, context=64)
         ),
         ({"experts": EXPERTS, "bias": "all"}, "bias is 'all'; it must be none, qkv or attention"),
         ({"rotary_dim": 34}, "rotary_dim is 34; it must be at most 32"),
-        ({"rotary_dim": 5}, "rotary_dim is 5; it must be even"),
+        ({"rotary_dim": 5, "head_dim": 5}, "rotary_dim is 5; it must be at most 4"),
         ({"window_layers": ()}, "window_layers is (); it must be a choice for at least one layer"),
         ({"skip_first_norm": True}, "skip_first_norm is True; it must be False unless embedding_n"),
     ],

@@ -1,0 +1,105 @@
+"""Encoders: BERT, RoBERTa, XLM-RoBERTa and ModernBERT."""
+
+from model.counterparts.entries import (
+    MASKED_LM_TIED,
+    ROBERTA_POSITIONS,
+    encoder_class,
+    masked_lm,
+)
+from model.counterparts.keys import (
+    BIASES,
+    GATED,
+    NO_PADDING,
+    PLAIN,
+    Counterpart,
+    follows,
+    key,
+    quotient,
+    words,
+)
+from model.counterparts.layers import windows
+from model.counterparts.rotary import layered_rotary
+
+BERT = Counterpart(
+    "BertForMaskedLM",
+    {
+        "family": "encoder",
+        "vocab_size": key("vocab_size"),
+        "context": key("max_position_embeddings"),
+        "width": key("hidden_size"),
+        "depth": key("num_hidden_layers"),
+        "heads": key("num_attention_heads"),
+        "kv_heads": follows(lambda file: file["num_attention_heads"]),
+        "head_dim": quotient("hidden_size", "num_attention_heads"),
+        "ffn_width": key("intermediate_size"),
+        "norm": "layer",
+        "norm_placement": "post",
+        "norm_epsilon": key("layer_norm_eps", missing=1e-12),
+        "embedding_norm": True,
+        "positions": "learned",
+        "activation": words("hidden_act", missing="gelu", **PLAIN),
+        "bias": "all",
+        "segments": key("type_vocab_size", missing=2),
+        "head_transform": encoder_class("BertModel", "BertForMaskedLM"),
+        "pooler": key("add_pooling_layer", missing=lambda file: not masked_lm(file)),
+        "tie_embeddings": MASKED_LM_TIED,
+        "dropout": key(
+            "hidden_dropout_prob", spread=("attention_probs_dropout_prob",), missing=0.1
+        ),
+    },
+    {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
+)
+
+ROBERTA = Counterpart(
+    "RobertaForMaskedLM",
+    {
+        **BERT.fields,
+        **ROBERTA_POSITIONS,
+        "head_transform": encoder_class("RobertaModel", "RobertaForMaskedLM"),
+    },
+    BERT.demands,
+)
+
+XLM_ROBERTA = Counterpart(
+    "XLMRobertaForMaskedLM",
+    {
+        **ROBERTA.fields,
+        "head_transform": encoder_class("XLMRobertaModel", "XLMRobertaForMaskedLM"),
+    },
+    BERT.demands,
+)
+
+MODERNBERT = Counterpart(
+    "ModernBertForMaskedLM",
+    {
+        **{name: BERT.fields[name] for name in BERT.fields if name not in ("segments", "pooler")},
+        "norm_placement": "pre",
+        "norm_epsilon": key("norm_eps", missing=1e-5),
+        "norm_bias": key("norm_bias", missing=False),
+        "skip_first_norm": True,
+        "positions": "rope",
+        **layered_rotary(
+            160_000.0, 1e4, key="global_rope_theta", local_key="local_rope_theta", both=True
+        ),
+        **windows(
+            lambda layer, file: bool(layer % file.get("global_attn_every_n_layers", 3)),
+            key="local_attention",
+            missing=128,
+            reach=lambda across: across // 2 + 1,
+            say=lambda window: 2 * (window - 1),
+        ),
+        "activation": words(
+            "hidden_activation", "classifier_activation", missing="gelu", **GATED
+        ),
+        "bias": words(
+            "attention_bias", "mlp_bias", "classifier_bias", missing=False,
+            **{ours: (*said, ours == "all") for ours, said in BIASES.items()},
+        ),
+        "head_transform": encoder_class("ModernBertModel", "ModernBertForMaskedLM"),
+        "dropout": key(
+            "mlp_dropout", spread=("attention_dropout", "embedding_dropout"), missing=0.0
+        ),
+    },
+    {"decoder_bias": True},
+    NO_PADDING,
+)  # fmt: skip
