@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import Tensor
 
-from model.head_config import Head, Kind, Pooling
 from model.counterparts import COUNTERPARTS
 from model.counterparts.keys import File
+from model.head_config import Head, Kind, Pooling
 
 KEY = "headrace_head"
 OWN_PREFIX = "headrace_head."
