@@ -40,9 +40,12 @@ from tasks.tokens.vocabulary.stage import train_tokenizer
 from tasks.training.stage import pretrain
 from tasks.tuning.classify.stage import classify
 from tasks.tuning.distill.stage import distill
+from tasks.tuning.extract.stage import extract
 from tasks.tuning.instruct.stage import instruct
+from tasks.tuning.label.stage import label
 from tasks.tuning.prefer.settings import PreferSettings
 from tasks.tuning.prefer.stage import prefer, preferences
+from tasks.tuning.regress.stage import regress
 
 
 class Data(NamedTuple):
@@ -142,12 +145,19 @@ def variant_score(dag: Dag, recipe: Recipe) -> Node:
 
 
 def adapted(dag: Dag, recipe: Recipe, model: Node | Artifact) -> None:
-    """Fine-tuning for classification, a smaller model, fine-tuning to answer and to be preferred;
-    answers of the last of these, and their judgement; exams.
+    """Fine-tuning with heads, a smaller model, tuning to answer and to be preferred; answers of the
+    last of these, and their judgement; exams.
     """
     last = model
-    if recipe.asks_for("classify"):
-        dag.add(classify, model=model, settings=recipe.classify, seed=recipe.seed)
+    heads = {
+        classify: recipe.classify,
+        regress: recipe.regress,
+        label: recipe.label,
+        extract: recipe.extract,
+    }
+    for headed, settings in heads.items():
+        if recipe.asks_for(headed.__name__):
+            dag.add(headed, model=model, settings=settings, seed=recipe.seed)
     if recipe.asks_for("distill"):
         dag.add(distill, model=model, settings=recipe.distill, seed=recipe.seed)
     if recipe.asks_for("instruct"):

@@ -23,7 +23,7 @@ SCORES = {"evaluate", "classify", "answers", "judge"}
 # Files of rows that MLflow shows as evaluation tables.
 TABLES = {
     "answers": "answers.jsonl",
-    "classify": "predictions.jsonl",
+    **dict.fromkeys(("classify", "regress", "label", "extract"), "predictions.jsonl"),
     "exam": "rows.jsonl",
     "judge": "judge.jsonl",
 }

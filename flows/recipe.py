@@ -47,12 +47,17 @@ from tasks.training.settings import (
 )
 from tasks.tuning.classify.settings import ClassifySettings
 from tasks.tuning.distill.settings import DistillSettings
+from tasks.tuning.extract.settings import ExtractSettings
 from tasks.tuning.instruct.settings import InstructSettings
+from tasks.tuning.label.settings import LabelSettings
 from tasks.tuning.prefer.settings import PreferSettings
+from tasks.tuning.regress.settings import RegressSettings
 
 SHIPPED = Path(__file__).parent / "recipes"
 ADDED = ("sweep", "classify", "instruct")
 """Sections that are there by default, of a model that is trained from nothing."""
+HEADS = ("classify", "regress", "label", "extract")
+"""Tasks of a model with a head."""
 
 
 class EvaluateSettings(Settings):
@@ -98,6 +103,9 @@ class Recipe(Settings):
         description="vary `over` one value at a time, beside the recipe as it is; not as a grid",
     )
     classify: ClassifySettings | None = ClassifySettings()
+    regress: RegressSettings | None = None
+    label: LabelSettings | None = None
+    extract: ExtractSettings | None = None
     instruct: InstructSettings | None = InstructSettings()
     prefer: PreferSettings | None = None
     distill: DistillSettings | None = None
@@ -227,7 +235,7 @@ def impossible(family: str, objective: str) -> dict[str, str]:
         found["instruct"] = f"{article} is not tuned to answer, which takes a decoder"
         found["prefer"] = f"{article} writes no answers to prefer, which takes a decoder"
     if family == "encoder_decoder":
-        found["classify"] = "classes are read from a decoder or an encoder"
+        found |= dict.fromkeys(HEADS, "heads are put on a decoder or an encoder")
         found["distill"] = "a student is a decoder or an encoder"
     if objective != "causal":
         found["sweep"] = f"scaling laws are of causal losses, the objective is {objective}"

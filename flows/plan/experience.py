@@ -32,7 +32,10 @@ NOMINAL: Mapping[str, Mapping[str, float]] = {
     "trunk": {"": 0.2, "steps": 0.003, "cold": COLD_SECONDS},
     "sweep": {"": 0.2, "steps": 0.003, "cold": COLD_SECONDS},
     "evaluate": {"": 0.2, "bytes": 4e-7},
-    "classify": {"": 2.5, "steps": 0.01, "cold": COLD_SECONDS},
+    **{
+        name: {"": 2.5, "steps": 0.01, "cold": COLD_SECONDS}
+        for name in ("classify", "regress", "label", "extract")
+    },
     "instruct": {"": 3.0, "steps": 0.01, "cold": COLD_SECONDS},
     "distill": {"": 2.5, "steps": 0.01, "cold": COLD_SECONDS},
     "preferences": {"": 1.0, "bytes": 1e-7},

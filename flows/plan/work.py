@@ -135,17 +135,18 @@ def _classify(node: Node, place: Placement, size: Sizes) -> Work:
     return found | {"steps": rows / asked.batch_rows}
 
 
-def _instruct(node: Node, place: Placement, size: Sizes) -> Work:
-    asked = node.literals["settings"]
-    found = _scored(node, "model", asked.tokens, place, size)
-    return found | {"steps": asked.tokens / asked.batch_tokens}
-
-
-def _prefer(node: Node, place: Placement, size: Sizes) -> Work:
+def _headed(node: Node, place: Placement, size: Sizes) -> Work:
+    """Of a tuning that makes passes over a file of rows."""
     asked = node.literals["settings"]
     tokens = _row_tokens(asked.data)
     found = _scored(node, "model", tokens * asked.epochs, place, size)
     return found | {"steps": tokens / TOKENS_OF_A_ROW * asked.epochs / asked.batch_rows}
+
+
+def _instruct(node: Node, place: Placement, size: Sizes) -> Work:
+    asked = node.literals["settings"]
+    found = _scored(node, "model", asked.tokens, place, size)
+    return found | {"steps": asked.tokens / asked.batch_tokens}
 
 
 def _distill(node: Node, place: Placement, size: Sizes) -> Work:
@@ -162,7 +163,7 @@ def _preferences(node: Node, place: Placement, size: Sizes) -> Work:
 
 def _row_tokens(data: str) -> float:
     """Tokens of a file of rows, at four bytes each."""
-    (source,) = resolve((SourceSettings(path=data),))
+    (source,) = resolve((SourceSettings(path=data, format="lines"),))
     return sum(file.text_bytes for file in source.files) / 4
 
 
@@ -213,10 +214,13 @@ KINDS: Mapping[str, Callable[[Node, Placement, Sizes], Work]] = {
     "trunk": _sweep,
     "evaluate": _evaluate,
     "classify": _classify,
+    "regress": _headed,
+    "label": _headed,
+    "extract": _headed,
     "instruct": _instruct,
     "distill": _distill,
     "preferences": _preferences,
-    "prefer": _prefer,
+    "prefer": _headed,
     "answers": _answers,
     "judge": _judge,
     "steps": _steps,

@@ -34,7 +34,7 @@ def read_row_file(path: Path, columns: Columns = AS_THEY_ARE) -> Rows:
 
     Raises BadInput naming file and line, or a column that no row has, with the nearest.
     """
-    text = _text(path)
+    text = read_text(path)
     found = _table(path, text) if _is_table(path, text) else _objects(path, text)
     if not columns or not found:
         return found
@@ -137,8 +137,10 @@ def _renamed(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     return found
 
 
-def _text(path: Path) -> str:
-    """A plain file may also be a pipe, such as the shell's `<(...)`."""
+def read_text(path: Path) -> str:
+    """The text of a file, plain or compressed. A plain one may also be a pipe, such as
+    the shell's `<(...)`.
+    """
     try:
         if compression(path.name):
             from tasks.data.reading.decompress import read_chunks

@@ -22,7 +22,10 @@ from tasks.report.variants import variants
 
 View = dict[str, Any]
 Stages = dict[str, list[Artifact]]
-TRAINED = ("pretrain", "classify", "label", "translate", "instruct", "prefer")
+TRAINED = (
+    *("pretrain", "classify", "regress", "label", "extract", "translate"),
+    *("instruct", "prefer"),
+)
 SHORTEST_CURVE = 5
 SOURCE_KEYS = ("path", "files", "bytes", "rows", "license")
 SEEN_KEYS = ("source", "samples", "tokens", "share", "epochs")

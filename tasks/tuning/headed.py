@@ -63,7 +63,8 @@ class Task:
     """What one task brings: rows as arrays (`arrays_of`), with `labels`, its head, and what is to
     be made of the scores of each held-out row: `[C]`, or `[T, C]` of tokens and spans.
 
-    `names` are those of the outputs, `used` is the number of rows on both sides.
+    `names` are those of the outputs, `config` more keys of the model's, `used` is the number of
+    rows on both sides.
     """
 
     head: Head
@@ -73,6 +74,7 @@ class Task:
     used: int
     rejects: Counter[str]
     names: Sequence[str] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -102,7 +104,7 @@ def tune(base: Path, settings: HeadSettings, seed: int, draft: Draft, prepare: P
     module = trained_part(Headed(network, task.head), settings, base)
     load_trained(module, weights)
     names = {"id2label": dict(enumerate(task.names))} if task.names else {}
-    save_model(draft.path, module, base, pad_token_id=encoder.pad, **names)
+    save_model(draft.path, module, base, pad_token_id=encoder.pad, **names, **task.config)
     # What is measured is what the folder holds.
     outcome = task.measure(scores(hub.load_headed(draft.path), task.heldout))
     write(draft, task, outcome)

@@ -1,0 +1,1 @@
+"""Stage `regress`: fine-tune a pretrained model to give a text a number."""

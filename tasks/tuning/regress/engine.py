@@ -1,0 +1,96 @@
+"""The engine of stage `regress`: texts and numbers as arrays, and how near the scores come.
+
+The head learns numbers less their mean, over their standard deviation, which `config.json` keeps as
+`headrace_values`: a number is mean + deviation x logit.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from cluster.errors import BadInput
+from model.config import ModelConfig
+from model.head_config import Head
+from tasks.tokens.encoder import Encoder
+from tasks.tuning.classify.engine import encode
+from tasks.tuning.files import row_file
+from tasks.tuning.headed import Outcome, Task, arrays_of, pooling_of
+from tasks.tuning.regress.settings import RegressSettings
+from tasks.tuning.rows import Snippet, read_snippets, sides, split
+
+
+def prepare(settings: RegressSettings, encoder: Encoder, config: ModelConfig) -> Task:
+    """The task of a file of texts with numbers. Raises BadInput for what is none, and where a side
+    has no row.
+    """
+    measured = None if settings.heldout is None else _read(settings, settings.heldout)
+    found = _read(settings, settings.data)
+    train, heldout, rejects = sides(found, measured, settings.heldout_share, split)
+    if not train or not heldout:
+        raise BadInput(
+            f"'{settings.data}' leaves {len(train)} training rows and {len(heldout)} held-out "
+            "rows; it takes one of each"
+        )
+    length = min(settings.length, config.context)
+    rows, cut = encode(encoder, config, train, length)
+    values = _values(train)
+    mean, deviation = float(values.mean()), float(values.std()) or 1.0
+    labels = ((values - mean) / deviation).astype(np.float32)[:, None]
+    return Task(
+        head=Head("sequence", 1, pooling_of(settings.pooling, config.family), "regression"),
+        train=arrays_of(rows, config, encoder.pad) | {"labels": labels},
+        heldout=arrays_of(encode(encoder, config, heldout, length)[0], config, encoder.pad),
+        measure=partial(_measure, heldout, mean, deviation),
+        used=len(train) + len(heldout),
+        rejects=rejects,
+        names=[settings.value],
+        config={"headrace_values": {"mean": mean, "deviation": deviation}},
+        facts={"texts_cut": cut},
+    )
+
+
+def _read(settings: RegressSettings, data: str) -> list[Snippet]:
+    return read_snippets(row_file(data), settings.text, settings.value, settings.second)
+
+
+def _values(rows: Sequence[Snippet]) -> np.ndarray:
+    """The number of each row, [rows]."""
+    found = []
+    for row in rows:
+        try:
+            value = float(row.label)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise BadInput(f"'{row.label}' of the text '{row.text[:40]}' is no number")
+        found.append(value)
+    return np.array(found)
+
+
+def _measure(
+    rows: Sequence[Snippet], mean: float, deviation: float, scores: Sequence[np.ndarray]
+) -> Outcome:
+    gold, predicted = _values(rows), mean + deviation * np.concatenate(scores).astype(float)
+    found = {
+        "pearson": _correlation("pearsonr", gold, predicted),
+        "spearman": _correlation("spearmanr", gold, predicted),
+        "rmse": float(np.sqrt(np.mean((gold - predicted) ** 2))),
+        "rmse_mean": float(np.sqrt(np.mean((gold - mean) ** 2))),
+        "rows": float(len(rows)),
+    }
+    records = [
+        row.record() | {"label": value, "prediction": guess}
+        for row, value, guess in zip(rows, gold.tolist(), predicted.tolist(), strict=True)
+    ]
+    return Outcome(found, records)
+
+
+def _correlation(kind: str, gold: np.ndarray, predicted: np.ndarray) -> float:
+    """0 where one of both is constant."""
+    from scipy import stats
+
+    if len(gold) < 2 or np.ptp(gold) == 0 or np.ptp(predicted) == 0:
+        return 0.0
+    return float(getattr(stats, kind)(gold, predicted).statistic)
