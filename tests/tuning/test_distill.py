@@ -25,6 +25,7 @@ from tasks.tuning.classify.stage import classify
 from tasks.tuning.distill.learners import distilled
 from tasks.tuning.distill.settings import DistillSettings
 from tasks.tuning.distill.stage import distill
+from tasks.tuning.settings import EarlyStoppingSettings
 
 WORDS = {"sea": ["boat", "wave", "fish", "salt"], "sky": ["bird", "cloud", "star", "wind"]}
 RATE = OptimizerSettings(learning_rate=1e-2)
@@ -113,11 +114,15 @@ def louder(model: Artifact, draft: Draft) -> None:
     hub.save(draft.path, network)
 
 
-def test_half_of_the_layers_teach_themselves(
+def test_half_of_the_layers_learn_from_all_until_it_helps_no_more(
     base: Artifact, tuning_store: Store, data: str
 ) -> None:
-    asked = settings(data=data, layers=1, length=16)
+    stopping = EarlyStoppingSettings(share=0.3, looks=3)
+    asked = settings(data=data, layers=1, length=16, early_stopping=stopping)
     made = build(distill, tuning_store, model=base, settings=asked, seed=0)
+    rows = [json.loads(line) for line in made.file("metrics.jsonl").read_text().splitlines()]
+    assert sum("validation_loss" in row for row in rows) >= 3
+    assert made.manifest.facts["best_step"] <= made.manifest.facts["steps_trained"]
     assert hub.load_config(made.path).depth == 1
     assert made.manifest.metrics["params"] < made.manifest.metrics["params_teacher"]
 

@@ -21,12 +21,13 @@ from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
 from tasks.tuning.common import HISTORY, keep_ledger, save_model, tuning_job, write_history
 from tasks.tuning.distill.learners import distilled
-from tasks.tuning.distill.lessons import Classes, Lessons, Tokens, learners
+from tasks.tuning.distill.lessons import Classes, Lessons, Tokens, count_rows, learners
 from tasks.tuning.distill.settings import DistillSettings
 from tasks.tuning.files import row_file
 from tasks.tuning.headed import handed, readable
 from tasks.tuning.rows import Snippet, read_snippets, sides, split
 from tasks.tuning.sources import describe
+from tasks.tuning.supervised import parted
 
 TOLD = ("soft_loss", "hard_loss", "hidden_loss")
 log = logging.getLogger("headrace.distill")
@@ -41,8 +42,8 @@ def distil(base: Path, settings: DistillSettings, seed: int, draft: Draft) -> No
     arrays, held = lessons.arrays(train), lessons.arrays(heldout)
     config = module.student.network.config
     before = lessons.loss(module.student, held) if isinstance(lessons, Tokens) else None
-    samples = len(next(iter(arrays.values())))
-    steps = max(1, round(settings.epochs * samples / settings.batch_rows))
+    rows, _ = parted(count_rows(arrays), settings.early_stopping)
+    steps = max(1, round(settings.epochs * len(rows) / settings.batch_rows))
     length = min(settings.length, config.context)
     job = tuning_job(
         partial(program, base, handed(draft, arrays), settings, encoder, seed),
@@ -56,7 +57,7 @@ def distil(base: Path, settings: DistillSettings, seed: int, draft: Draft) -> No
             config, length, lm_head=not isinstance(module.student, Headed)
         ),
     )
-    log.info("%d texts, %d rows, %d steps", len(train), samples, steps)
+    log.info("%d texts, %d rows, %d steps", len(train), len(rows), steps)
     weights = launch(job, draft.placement)
     load_trained(module, weights)
     names = {"id2label": dict(enumerate(lessons.names))} if isinstance(lessons, Classes) else {}
@@ -108,4 +109,6 @@ def program(
     """What every training process runs."""
     module, arrays = distilled(base, settings), load_file(here(rows))
     lessons = lessons_of(module, base, settings, encoder)
-    return Program(module, partial(lessons.batch, arrays, seed))
+    train, apart = parted(count_rows(arrays), settings.early_stopping)
+    batch = partial(lessons.batch, arrays, train, seed)
+    return Program(module, batch, list(lessons.in_order(arrays, apart)))

@@ -4,7 +4,6 @@ Letters: B rows, T positions.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -45,9 +44,13 @@ class Classes:
         labels = np.array([number[row.label] for row in rows], np.int64)
         return arrays_of(encoded, self.config, self.encoder.pad) | {"labels": labels}
 
-    def batch(self, arrays: Arrays, seed: int, first: int, count: int) -> Arrays:
-        """Samples `first` to `first + count`."""
-        return batch_of(arrays, sample_numbers(first, count, len(arrays["labels"]), seed))
+    def batch(self, arrays: Arrays, train: np.ndarray, seed: int, first: int, count: int) -> Arrays:
+        """Samples `first` to `first + count` of the rows that are trained on."""
+        return batch_of(arrays, train[sample_numbers(first, count, len(train), seed)])
+
+    def in_order(self, arrays: Arrays, numbers: np.ndarray) -> Iterator[Arrays]:
+        """These rows, a few at a time."""
+        yield from (batch_of(arrays, part) for part in _parts(numbers))
 
     def measure(self, module: Distilled, arrays: Arrays) -> dict[str, float]:
         """How often the student says what the teacher does, and what is right."""
@@ -93,13 +96,16 @@ class Tokens:
         whole = len(stream) // self.setup.window
         return {"windows": stream[: whole * self.setup.window].reshape(whole, -1)}
 
-    def batch(self, arrays: Arrays, seed: int, first: int, count: int) -> Arrays:
-        """Samples `first` to `first + count`; of an encoder each hides others of its tokens."""
-        (rows,) = {len(array) for array in arrays.values()}
-        numbers = sample_numbers(first, count, rows, seed)
-        if self.setup is None:
-            return {name: array[numbers] for name, array in arrays.items()}
-        return self._hidden(arrays, numbers, seed, np.arange(first, first + count))
+    def batch(self, arrays: Arrays, train: np.ndarray, seed: int, first: int, count: int) -> Arrays:
+        """Samples `first` to `first + count` of the rows that are trained on; of an encoder each
+        hides others of its tokens.
+        """
+        numbers = train[sample_numbers(first, count, len(train), seed)]
+        return self._rows(arrays, numbers, seed, np.arange(first, first + count))
+
+    def in_order(self, arrays: Arrays, numbers: np.ndarray) -> Iterator[Arrays]:
+        """These rows, a few at a time; of an encoder each always hides the same."""
+        yield from (self._rows(arrays, part, 0, part) for part in _parts(numbers))
 
     def measure(self, module: Distilled, arrays: Arrays) -> dict[str, float]:
         """Mean losses of both in nats a token."""
@@ -114,21 +120,13 @@ class Tokens:
         learner.eval()
         losses = [
             learner.scored(**{k: torch.from_numpy(v) for k, v in batch.items()})["tokens"].losses
-            for batch in self._in_order(arrays)
+            for batch in self.in_order(arrays, np.arange(count_rows(arrays)))
         ]
         return float(torch.cat(losses).double().mean())
 
-    def _in_order(self, arrays: Arrays) -> Iterator[Arrays]:
-        (rows,) = {len(array) for array in arrays.values()}
-        for first in range(0, rows, SCORED_ROWS):
-            numbers = np.arange(first, min(first + SCORED_ROWS, rows))
-            if self.setup is None:
-                yield {name: array[numbers] for name, array in arrays.items()}
-            else:
-                yield self._hidden(arrays, numbers, 0, numbers)
-
-    def _hidden(self, arrays: Arrays, numbers: Any, seed: int, keys: Any) -> Arrays:
-        assert self.setup is not None
+    def _rows(self, arrays: Arrays, numbers: np.ndarray, seed: int, keys: np.ndarray) -> Arrays:
+        if self.setup is None:
+            return {name: array[numbers] for name, array in arrays.items()}
         randoms = (np.random.Generator(np.random.Philox(key=[seed, int(k)])) for k in keys)
         windows, none = arrays["windows"][numbers], np.empty(0, np.int64)
         made = zip(windows, randoms, strict=True)
@@ -141,6 +139,18 @@ Lessons = Classes | Tokens
 def learners(module: Distilled) -> tuple[Learner, Learner]:
     """Student and teacher."""
     return module.student, module.teacher
+
+
+def count_rows(arrays: Arrays) -> int:
+    """How many rows there are to draw from."""
+    (rows,) = {len(array) for array in arrays.values()}
+    return rows
+
+
+def _parts(numbers: np.ndarray) -> Iterator[np.ndarray]:
+    yield from (
+        numbers[first : first + SCORED_ROWS] for first in range(0, len(numbers), SCORED_ROWS)
+    )
 
 
 def _pieces(documents: Sequence[list[int]], length: int) -> Iterator[Example]:
