@@ -37,6 +37,7 @@ from tasks.report.stage import report
 from tasks.tokens.packing.stage import packing
 from tasks.tokens.shards.stage import shards
 from tasks.tokens.vocabulary.stage import train_tokenizer
+from tasks.training.fresh import fresh
 from tasks.training.stage import pretrain
 from tasks.tuning.classify.stage import classify
 from tasks.tuning.distill.stage import distill
@@ -46,6 +47,8 @@ from tasks.tuning.label.stage import label
 from tasks.tuning.prefer.settings import PreferSettings
 from tasks.tuning.prefer.stage import prefer, preferences
 from tasks.tuning.regress.stage import regress
+from tasks.tuning.text_to_text.settings import TextToTextSettings
+from tasks.tuning.text_to_text.stage import summarise, translate
 
 
 class Data(NamedTuple):
@@ -55,8 +58,8 @@ class Data(NamedTuple):
     shards: Node
 
 
-def prepare_data(dag: Dag, recipe: Recipe) -> Data:
-    """Sources to token shards."""
+def prepared_text(dag: Dag, recipe: Recipe) -> Node:
+    """Sources to clean text."""
     reading = ReadSettings(sources=recipe.sources, **dict(recipe.read))
     then = partial(behind, dag, recipe.stages)
     raw = then(dag.add(read, settings=reading))
@@ -66,7 +69,12 @@ def prepare_data(dag: Dag, recipe: Recipe) -> Data:
     unique = then(dag.add(dedup, text=good, settings=recipe.dedup, **earlier))
     if recipe.decontaminate:
         unique = then(dag.add(decontaminate, text=unique, settings=recipe.decontaminate))
-    clean = then(dag.add(redact, text=unique, settings=recipe.redact))
+    return then(dag.add(redact, text=unique, settings=recipe.redact))
+
+
+def prepare_data(dag: Dag, recipe: Recipe) -> Data:
+    """Sources to token shards."""
+    clean = prepared_text(dag, recipe)
     tokenizer = tokenized(dag, recipe, clean)
     packed = dag.add(shards, text=clean, tokenizer=tokenizer, settings=recipe.shards)
     return Data(tokenizer, packed)
@@ -79,6 +87,14 @@ def tokenized(dag: Dag, recipe: Recipe, text: Node) -> Node | Artifact:
     if recipe.model.origin:
         return started(dag, recipe)
     return dag.add(train_tokenizer, text=text, settings=recipe.vocabulary())
+
+
+def untrained(dag: Dag, recipe: Recipe, task: TextToTextSettings) -> Node:
+    """A network without pretraining, for texts of a task; the sources are its tokenizer's."""
+    tokenizer = tokenized(dag, recipe, prepared_text(dag, recipe))
+    model = recipe.model
+    context = (2 if model.family == "decoder" else 1) * task.length
+    return dag.add(fresh, tokenizer=tokenizer, model=model, context=context, seed=recipe.seed)
 
 
 def started(dag: Dag, recipe: Recipe) -> Node | Artifact:
@@ -145,19 +161,21 @@ def variant_score(dag: Dag, recipe: Recipe) -> Node:
 
 
 def adapted(dag: Dag, recipe: Recipe, model: Node | Artifact) -> None:
-    """Fine-tuning with heads, a smaller model, tuning to answer and to be preferred; answers of the
-    last of these, and their judgement; exams.
+    """Fine-tuning with heads and to write texts, a smaller model, tuning to answer and to be
+    preferred; answers of the last of these, and their judgement; exams.
     """
     last = model
-    heads = {
+    tasks = {
         classify: recipe.classify,
         regress: recipe.regress,
         label: recipe.label,
         extract: recipe.extract,
+        translate: recipe.translate,
+        summarise: recipe.summarise,
     }
-    for headed, settings in heads.items():
-        if recipe.asks_for(headed.__name__):
-            dag.add(headed, model=model, settings=settings, seed=recipe.seed)
+    for task, settings in tasks.items():
+        if recipe.asks_for(task.__name__):
+            dag.add(task, model=model, settings=settings, seed=recipe.seed)
     if recipe.asks_for("distill"):
         dag.add(distill, model=model, settings=recipe.distill, seed=recipe.seed)
     if recipe.asks_for("instruct"):
@@ -220,8 +238,12 @@ def searched(dag: Dag, rows_hash: str) -> dict[str, Node]:
 
 def end_to_end(dag: Dag, recipe: Recipe) -> None:
     """Everything: data, model, tuning and scores, scaling laws."""
-    data = prepare_data(dag, recipe) if recipe.sources else None
-    model = pretrained(dag, recipe, data) if recipe.pretrain else started(dag, recipe)
+    task = None if recipe.pretrain or recipe.model.origin else recipe.from_nothing
+    data = prepare_data(dag, recipe) if recipe.sources and not task else None
+    if task:
+        model: Node | Artifact = untrained(dag, recipe, task)
+    else:
+        model = pretrained(dag, recipe, data) if recipe.pretrain else started(dag, recipe)
     adapted(dag, recipe, model)
     if recipe.asks_for("sweep") and not recipe.over:
         scaling_laws(dag, recipe, data)

@@ -52,6 +52,7 @@ from tasks.tuning.instruct.settings import InstructSettings
 from tasks.tuning.label.settings import LabelSettings
 from tasks.tuning.prefer.settings import PreferSettings
 from tasks.tuning.regress.settings import RegressSettings
+from tasks.tuning.text_to_text.settings import TextToTextSettings
 
 SHIPPED = Path(__file__).parent / "recipes"
 ADDED = ("sweep", "classify", "instruct")
@@ -109,6 +110,8 @@ class Recipe(Settings):
     instruct: InstructSettings | None = InstructSettings()
     prefer: PreferSettings | None = None
     distill: DistillSettings | None = None
+    translate: TextToTextSettings | None = None
+    summarise: TextToTextSettings | None = None
     evaluate: EvaluateSettings = EvaluateSettings()
     stages: tuple[OwnStageSettings, ...] = Field((), description="functions of your own as stages")
     placement: Placement = Placement()
@@ -152,10 +155,18 @@ class Recipe(Settings):
         if self.pretrain is not None and not self.sources:
             without = " (or `pretrain: null`)" if self.model.origin else ""
             raise ValueError(f"'sources' is missing: training needs text{without}")
-        if self.pretrain is None and not self.model.origin:
-            raise ValueError("pretrain: null is for a model that exists: give `model: {from: ...}`")
+        if self.pretrain is None and not self.model.origin and not self.from_nothing:
+            raise ValueError(
+                "pretrain: null is for a model that exists: give `model: {from: ...}`; or for "
+                "`translate` or `summarise` from nothing, with `sources` for the tokenizer"
+            )
         if self.model.origin and self.sweep:
             raise ValueError("sweep: its networks are trained from nothing; leave out model.from")
+
+    @property
+    def from_nothing(self) -> "TextToTextSettings | None":
+        """The task that a network without pretraining learns, by its pairs alone; None if none."""
+        return (self.translate or self.summarise) if self.sources else None
 
     @property
     def training(self) -> PretrainSettings:
@@ -166,7 +177,7 @@ class Recipe(Settings):
 
     def vocabulary(self) -> TokenizerSettings:
         """The tokenizer's settings, with the special tokens that the objective needs."""
-        if self.tokenizer.origin:
+        if self.tokenizer.origin or self.pretrain is None:
             return self.tokenizer
         training, own = self.training, self.tokenizer.special_tokens
         kinds = special_tokens(
@@ -234,6 +245,8 @@ def impossible(family: str, objective: str) -> dict[str, str]:
         article = "an encoder" if family == "encoder" else "an encoder_decoder"
         found["instruct"] = f"{article} is not tuned to answer, which takes a decoder"
         found["prefer"] = f"{article} writes no answers to prefer, which takes a decoder"
+    if family == "encoder":
+        found |= dict.fromkeys(("translate", "summarise"), "an encoder writes no texts")
     if family == "encoder_decoder":
         found |= dict.fromkeys(HEADS, "heads are put on a decoder or an encoder")
         found["distill"] = "a student is a decoder or an encoder"

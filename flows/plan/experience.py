@@ -40,6 +40,8 @@ NOMINAL: Mapping[str, Mapping[str, float]] = {
     "distill": {"": 2.5, "steps": 0.01, "cold": COLD_SECONDS},
     "preferences": {"": 1.0, "bytes": 1e-7},
     "prefer": {"": 2.0, "steps": 0.02, "cold": COLD_SECONDS},
+    "translate": {"": 5.0, "steps": 0.02, "cold": COLD_SECONDS},
+    "summarise": {"": 5.0, "steps": 0.02, "cold": COLD_SECONDS},
     "answers": {"": 0.4, "steps": 2e-4},
     "judge": {"": 0.5, "steps": 0.01, "endpoint": 10.0},
     "steps": {"endpoint": 3.0},

@@ -156,6 +156,13 @@ def _distill(node: Node, place: Placement, size: Sizes) -> Work:
     return found | {"steps": tokens / asked.length / asked.batch_rows}
 
 
+def _text_to_text(node: Node, place: Placement, size: Sizes) -> Work:
+    asked = node.literals["settings"]
+    tokens = sum(_row_tokens(one.data) for one in (asked, *asked.also)) * asked.epochs
+    found = _scored(node, "model", tokens, place, size)
+    return found | {"steps": tokens / asked.batch_tokens}
+
+
 def _preferences(node: Node, place: Placement, size: Sizes) -> Work:
     tokens = _row_tokens(node.literals["settings"].data)
     return _scored(node, "model", tokens / 3, place, size) | {"params": 0.0}
@@ -221,6 +228,8 @@ KINDS: Mapping[str, Callable[[Node, Placement, Sizes], Work]] = {
     "distill": _distill,
     "preferences": _preferences,
     "prefer": _headed,
+    "translate": _text_to_text,
+    "summarise": _text_to_text,
     "answers": _answers,
     "judge": _judge,
     "steps": _steps,

@@ -36,6 +36,9 @@ class Objective(nn.Module):
     z_loss: float = 0.0
     """Coefficient of the z-loss of the LM head's predictions (`losses.ChunkedCrossEntropy`)."""
 
+    label_smoothing: float = 0.0
+    """Share of each target that is spread over all tokens, in training."""
+
     told: Mapping[str, Tensor] = MappingProxyType({})
     """Figures of the last batch, means as its loss is; `z_loss` is a part of that loss."""
 
@@ -54,7 +57,8 @@ class Objective(nn.Module):
 
     def token_loss(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
         """Mean loss of the network's own LM head, z-loss included."""
-        loss, penalty = token_loss(self.network, hidden_ND, targets_N, self.z_loss)
+        smoothing = self.label_smoothing if self.training else 0.0
+        loss, penalty = token_loss(self.network, hidden_ND, targets_N, self.z_loss, smoothing)
         if self.z_loss:
             self.told = {"z_loss": penalty}
         return loss
@@ -90,7 +94,11 @@ def balance_loss(module: nn.Module) -> Tensor | float:
 
 
 def token_loss(
-    network: Network, hidden_ND: Tensor, targets_N: Tensor, z_loss: float = 0.0
+    network: Network,
+    hidden_ND: Tensor,
+    targets_N: Tensor,
+    z_loss: float = 0.0,
+    smoothing: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Mean loss of the LM head's predictions over targets that are not -100, and the part of it
     that z-loss is.
@@ -102,6 +110,7 @@ def token_loss(
         targets_N,
         network.config.logit_softcap,
         z_loss,
+        smoothing,
         torch.is_grad_enabled(),
     )
     count = (targets_N != IGNORED).sum()

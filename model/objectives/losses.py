@@ -30,7 +30,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     (Hsu et al. 2024, Liger Kernel, section 3.2).
 
     With `z_loss` each target adds that times log^2 Z, Z being the sum of its exponentiated logits,
-    which keeps log Z near 0 (Chowdhery et al. 2022, PaLM, section 5, training setup).
+    which keeps log Z near 0 (Chowdhery et al. 2022, PaLM, section 5, training setup). Of each
+    target `smoothing` is spread over all tokens alike (Szegedy et al. 2016, section 7).
     """
 
     @staticmethod
@@ -42,6 +43,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         targets_N: Tensor,
         cap: float | None,
         z_loss: float,
+        smoothing: float,
         with_gradients: bool,
     ) -> tuple[Tensor, Tensor]:
         """The sum of the losses in nats, fp32 or wider, and the part of it that z-loss adds."""
@@ -57,7 +59,11 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             probs_CV = logits_CV.softmax(-1)
             # The likeliest token's probability cannot underflow; the target's can.
             normaliser_C1 = logits_CV.amax(-1, keepdim=True) - probs_CV.amax(-1, keepdim=True).log()
-            losses.append((normaliser_C1 - logits_CV.gather(1, targets_C1)) * kept_C1)
+            wanted_C1 = logits_CV.gather(1, targets_C1)
+            if smoothing:
+                mean_C1 = logits_CV.mean(-1, keepdim=True)
+                wanted_C1 = (1 - smoothing) * wanted_C1 + smoothing * mean_C1
+            losses.append((normaliser_C1 - wanted_C1) * kept_C1)
             if z_loss:
                 penalties.append(z_loss * normaliser_C1.square() * kept_C1)
             if grad_hidden_ND is None or grad_weight_VD is None:
@@ -65,7 +71,10 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             if z_loss:
                 # log^2 Z has the gradient 2 log Z softmax.
                 probs_CV *= 1 + 2 * z_loss * normaliser_C1
-            grad_CV = probs_CV.scatter_add_(1, targets_C1, -torch.ones_like(normaliser_C1))
+            if smoothing:
+                probs_CV -= smoothing / len(weight_VD)
+            share_C1 = torch.full_like(normaliser_C1, smoothing - 1)
+            grad_CV = probs_CV.scatter_add_(1, targets_C1, share_C1)
             if cap is not None:
                 # tanh' = 1 - tanh^2, and the capped logits over the cap are that tanh.
                 grad_CV *= 1 - (logits_CV / cap).square()
@@ -92,7 +101,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         grad_hidden_ND, grad_weight_VD, grad_bias_V = ctx.saved_tensors
         scale, _ = grad_outputs
         grad_bias_V = None if grad_bias_V is None else grad_bias_V * scale
-        return grad_hidden_ND * scale, grad_weight_VD * scale, grad_bias_V, None, None, None, None
+        return grad_hidden_ND * scale, grad_weight_VD * scale, grad_bias_V, *[None] * 5
 
 
 def chunks(count: int, vocab_size: int) -> Iterator[slice]:

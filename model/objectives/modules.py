@@ -71,6 +71,30 @@ class TokenLM(Objective):
         return losses
 
 
+class TextToText(TokenLM):
+    """Write one text for another: batches `[parts, R, T]` of rows that may be of several workers.
+
+    The targets may be smoothed: a little of each is then any token's.
+    """
+
+    def __init__(self, network: Network, label_smoothing: float = 0.0) -> None:
+        super().__init__(network)
+        self.label_smoothing = label_smoothing
+
+    def forward(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        documents: Tensor | None = None,
+        positions: Tensor | None = None,
+        **more: Tensor,
+    ) -> Tensor:
+        """Mean loss over the targets; 0 when there are none."""
+        given = {"inputs": inputs, "targets": targets, "documents": documents, **more}
+        rows = {key: array.flatten(0, 1) for key, array in given.items() if array is not None}
+        return super().forward(**rows, positions=positions)
+
+
 class CausalLM(TokenLM):
     """Predict each next token from those before it in its document.
 

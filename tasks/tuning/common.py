@@ -13,11 +13,11 @@ from tasks.tokens.roles import TOKENIZER_FILES
 from tasks.training.early_stopping import VALIDATION, EarlyStopping, Looks
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.telemetry import read_rows, thin
-from tasks.tuning.settings import PartSettings, TuningSettings
+from tasks.tuning.settings import EarlyStoppingSettings, PartSettings, TuningSettings
 
 if TYPE_CHECKING:
     from model.heads import Headed
-    from model.transformer import Transformer
+    from model.objectives.base import Network, Objective
 
 ADAPTERS = "adapter"
 HISTORY = ("step", "loss", "lr")
@@ -44,6 +44,7 @@ def tuning_job(
     for name, kind in kinds.items():
         if (workers := getattr(draft.placement, name)) > 1:
             raise BadInput(f"placement.{name} is {workers}: only pretraining {kind}; set it to 1")
+    asked = settings.early_stopping if isinstance(settings, TuningSettings) else None
     return TrainJob(
         build=build,
         steps=steps,
@@ -52,7 +53,7 @@ def tuning_job(
         scratch=draft.scratch,
         optimizer=settings.optimizer,
         layer_decay=settings.layer_decay,
-        stopping=stopping(settings, steps),
+        stopping=stopping(asked, steps),
         precision=settings.precision,
         seed=seed,
         flops_per_token=flops_per_token,
@@ -62,9 +63,8 @@ def tuning_job(
     )
 
 
-def stopping(settings: PartSettings, steps: int) -> EarlyStopping | None:
+def stopping(asked: EarlyStoppingSettings | None, steps: int) -> EarlyStopping | None:
     """When a tuning of so many steps may end before them."""
-    asked = settings.early_stopping if isinstance(settings, TuningSettings) else None
     if asked is None:
         return None
     return EarlyStopping(max(1, steps // asked.looks), asked.patience)
@@ -90,17 +90,25 @@ def write_history(draft: Draft, figures: tuple[str, ...] = HISTORY) -> None:
         draft.facts |= {"best_step": looks.best, "steps_trained": len(rows)}
 
 
-def save_model(folder: Path, module: "Transformer | Headed", base: Path, **extra: Any) -> None:
+def save_model(
+    folder: Path, module: "Network | Headed | Objective", base: Path, **extra: Any
+) -> None:
     """A model folder, with its head if it has one, with the tokenizer, chat template and special
     ids of `base`, and `extra` keys of the config. Adapters are in its weights, and apart in
     `adapter/`, as PEFT has them.
     """
     from model import hub
+    from model.dropout import set_dropout
+    from model.heads import Headed
     from model.hub_lora import save_adapter
     from model.lora import adapted, merged
-    from model.transformer import Transformer
+    from model.objectives.base import Objective
 
-    network = module if isinstance(module, Transformer) else module.network
+    if isinstance(module, Objective):
+        module = module.network
+    network = module.network if isinstance(module, Headed) else module
+    # How it was tuned is no part of what it is.
+    set_dropout(network, hub.load_config(hub.base_of(base) or base).dropout)
     if adapted(network):
         save_adapter(folder / ADAPTERS, network, hub.read_config(base)["model_type"], base)
     with merged(network):

@@ -58,6 +58,12 @@ class PartSettings(TrainSettings):
         description="learning rate of each layer over that of the one above it; 1 is the same for "
         "all, embeddings come below the first layer",
     )
+    dropout: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="of the network while it is tuned; null is what its config says",
+    )
 
 
 class TuningSettings(PartSettings):

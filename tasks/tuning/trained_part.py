@@ -13,6 +13,7 @@ from typing import TypeVar
 from torch import nn
 
 from cluster.errors import BadInput
+from model.dropout import set_dropout
 from model.hub import read_config
 from model.hub_lora import add_lora
 from model.lora import LoraShape
@@ -28,6 +29,8 @@ def trained_part(module: Module, settings: PartSettings, base: Path) -> Module:
     """A network of the folder `base`, with what it is trained with, of which only what the settings
     say is trained. Raises BadInput when that is nothing.
     """
+    if settings.dropout is not None:
+        set_dropout(module, settings.dropout)
     if settings.train == "full":
         return module
     network = next(part for part in module.modules() if isinstance(part, LanguageModel))

@@ -331,3 +331,24 @@ def test_a_plan_tells_of_text_that_a_sweep_sees_again(tmp_path: Path, fresh_home
     prepare_data(dag, recipe)
     carry_out(dag)
     assert "d16-t4k sees its text" in str(estimate(recipe)["warnings"])
+
+
+def test_pairs_are_learned_from_nothing_without_pretraining(tmp_path: Path) -> None:
+    """The sources are the tokenizer's, and no shards are made of them."""
+    rows = tmp_path / "pairs.jsonl"
+    rows.write_text('{"source": "a b", "target": "c d"}\n')
+    values: dict[str, Any] = {
+        "name": "pairs",
+        "sources": [{"path": str(rows), "text": text} for text in ("source", "target")],
+        "model": {"family": "encoder_decoder", "depth": 2},
+        "pretrain": None,
+        "evaluate": {"answers": None},
+    }
+    asked = validate({**values, "translate": {"data": str(rows), "length": 32}}, "test")
+    dag = plan_recipe("all", Dag("pairs", Store(tmp_path)), asked)
+    stages = [node.spec.stage for node in dag]
+    assert stages[-4:] == ["tokenizer", "fresh", "translate", "report"]
+    assert "shards" not in stages
+    assert next(n for n in dag if n.spec.stage == "fresh").literals["context"] == 32
+    with pytest.raises(BadInput, match="or for `translate` or `summarise` from nothing"):
+        validate(values, "test")

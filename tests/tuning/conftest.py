@@ -22,13 +22,13 @@ def toy_model(tokenizer: Artifact, family: str, seed: int, draft: Draft) -> None
 
     from model import hub
     from model.config import from_depth
-    from model.transformer import Transformer
+    from model.encoder_decoder import build as network
 
     torch.manual_seed(seed)
     vocab_size = load(tokenizer).vocab_size
     shape = {"width": 32, "heads": 2, "family": family}
     config = from_depth(2, vocab_size=vocab_size, context=CONTEXT, **shape)
-    hub.save(draft.path, Transformer(config))
+    hub.save(draft.path, network(config))
     shutil.copyfile(tokenizer.file("tokenizer.json"), draft.path / "tokenizer.json")
 
 
@@ -52,6 +52,16 @@ def encoder_base(tuning_store: Store) -> Artifact:
     settings = TokenizerSettings(vocab_size=300, special_tokens=("<|class|>", "<|mask|>"))
     tokenizer = build(train_tokenizer, tuning_store, text=text, settings=settings)
     return build(toy_model, tuning_store, tokenizer=tokenizer, family="encoder", seed=0)
+
+
+@pytest.fixture(scope="session")
+def fresh(tuning_store: Store) -> Artifact:
+    """An encoder-decoder with the tokenizer of the decoder."""
+    text = build(write_text, tuning_store, texts=PROSE[:3])
+    settings = TokenizerSettings(vocab_size=300)
+    tokenizer = build(train_tokenizer, tuning_store, text=text, settings=settings)
+    family = "encoder_decoder"
+    return build(toy_model, tuning_store, tokenizer=tokenizer, family=family, seed=1)
 
 
 @pytest.fixture(scope="session")

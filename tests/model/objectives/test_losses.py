@@ -91,13 +91,29 @@ def test_the_gradient_is_the_numerical_one(cap, z_loss, small_chunks):
     bias = torch.randn(31, generator=random, dtype=torch.float64, requires_grad=True)
     targets = torch.tensor([0, 30, 4, -100, 4, 7, 2, -100, 9])
     assert torch.autograd.gradcheck(
-        lambda h, w, b: ChunkedCrossEntropy.apply(h, w, b, targets, cap, z_loss, True)[0],
+        lambda h, w, b: ChunkedCrossEntropy.apply(h, w, b, targets, cap, z_loss, 0.0, True)[0],
         (hidden, weight, bias),
     )
     assert torch.autograd.gradcheck(
-        lambda h, w: ChunkedCrossEntropy.apply(h, w, None, targets, cap, z_loss, True)[0],
+        lambda h, w: ChunkedCrossEntropy.apply(h, w, None, targets, cap, z_loss, 0.0, True)[0],
         (hidden, weight),
     )
+
+
+def test_a_smoothed_loss_is_pytorchs(small_chunks):
+    random = torch.Generator().manual_seed(3)
+    hidden = torch.randn(9, 5, generator=random, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(31, 5, generator=random, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([0, 30, 4, -100, 4, 7, 2, -100, 9])
+
+    def smoothed(h, w):
+        return ChunkedCrossEntropy.apply(h, w, None, targets, None, 0.0, 0.2, True)[0]
+
+    expected = torch.nn.functional.cross_entropy(
+        hidden @ weight.T, targets, label_smoothing=0.2, reduction="sum"
+    )
+    assert smoothed(hidden, weight).item() == pytest.approx(expected.item(), rel=1e-12)
+    assert torch.autograd.gradcheck(smoothed, (hidden, weight))
 
 
 def test_token_losses_add_up_to_the_loss(small_chunks):

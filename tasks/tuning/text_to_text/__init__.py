@@ -1,0 +1,1 @@
+"""Stages `translate` and `summarise`: tune a model to write one text for another."""
