@@ -139,7 +139,46 @@ def _adapted(task: str, record: dict[str, Any]) -> dict[str, Any]:
     return {"artifact": str(artifact.path), "metrics": artifact.manifest.metrics}
 
 
+def embed(
+    model: Annotated[str, typer.Argument(help="a model folder or an artifact's name")],
+    rows: Annotated[Path, typer.Argument(help="JSON lines or CSV")],
+    to: Annotated[Path, typer.Option(help="a .parquet file: id, vector; with --centroids sense")],
+    layers: Annotated[
+        str, typer.Option(help="last: the last layer; last4: the mean of the last four")
+    ] = "last4",
+    text: Annotated[str, typer.Option(help="the field of the text")] = "text",
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="embed a word of the text: the field with the word, or with [begin, end] in"
+            " characters; default the whole text"
+        ),
+    ] = None,
+    centroids: Annotated[
+        Path | None,
+        typer.Option(help="rows whose senses are known: tells the nearest for each of ROWS"),
+    ] = None,
+    sense: Annotated[str, typer.Option(help="the field of a row's sense, or class")] = "sense",
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Contextual embeddings of texts or of words in them; word senses by nearest centroid.
+
+    headrace embed pretrain rows.jsonl --to vectors.parquet
+    headrace embed pretrain test.jsonl --to senses.parquet --target word --centroids train.jsonl
+    """
+    from cluster.store import Store
+    from tasks.evaluation.embedding.contextual import Fields, embed_file
+
+    with output(as_json) as out:
+        folder = Path(model) if Path(model).is_dir() else Store().get(model).path
+        result = embed_file(folder, rows, to, Fields(text, target, sense), layers, centroids)
+        out.result(result)
+        for name, value in result.items():
+            out.say(f"{name:28} {value:.4f}" if isinstance(value, float) else f"{name:28} {value}")
+
+
 def register(app: typer.Typer) -> None:
     """Add these commands to the application."""
-    for command in (generate, adapt):
+    for command in (generate, adapt, embed):
         app.command()(command)
