@@ -24,7 +24,7 @@ View = dict[str, Any]
 Stages = dict[str, list[Artifact]]
 TRAINED = (
     *("pretrain", "classify", "regress", "label", "extract", "translate"),
-    *("instruct", "prefer"),
+    *("instruct", "prefer", "distill"),
 )
 SHORTEST_CURVE = 5
 SOURCE_KEYS = ("path", "files", "bytes", "rows", "license")
