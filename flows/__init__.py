@@ -5,7 +5,7 @@ read > filter > dedup > redact +-> tokenizer -+
                                +---------> shards +-> sweep (one stage a run) --> fit
                                                   |
                                                   +-> pretrain +-> evaluate
-                                                               +-> classify
+                                                               +-> classify, regress, label, extract
                                                                +-> instruct > prefer > answers
                                                                                         > judge
 

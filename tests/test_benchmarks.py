@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.published import published_folder
+
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 # What runs for long by itself, with arguments that make it short.
@@ -137,6 +139,34 @@ def test_what_was_found_in_the_store_is_not_timed(benchmark: Benchmark, tmp_path
     fairness.made(store, work)()
     with pytest.raises(SystemExit, match="was found in the store: there was nothing to time"):
         fairness.made(store, work)()
+
+
+def test_tuning_tells_the_senses_of_words(
+    benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """From a folder as CoarseWSD-20's, the word by its number in the line."""
+    word = tmp_path / "senses" / "apple"
+    word.mkdir(parents=True)
+    for side in ("train", "test"):
+        (word / f"{side}.data.txt").write_text("1\tan apple a day\n2\tsay the apple again\n")
+        (word / f"{side}.gold.txt").write_text("0\n1\n")
+    module = benchmark("tuning")
+    assert module.sense_row("2\tsay the apple again", "1")["target"] == [8, 13]
+    model = published_folder(tmp_path / "model")
+    run(module, monkeypatch, "senses", model, word.parent, "--layers", "last2")
+    shown, _, majority, count = capsys.readouterr().out.splitlines()[0].split()
+    assert (shown, majority, count) == ("apple", "0.5000", "2")
+
+
+def test_tuning_puts_the_usual_models_beside(benchmark: Benchmark, tmp_path: Path) -> None:
+    module = benchmark("tuning")
+    rows = [{"text": f"{kind} {n}", "label": kind} for kind in ("wave", "cloud") for n in range(9)]
+    found = module.texts_beside("classify", rows, rows[::3])
+    assert found["linear SVM accuracy"] == found["naive Bayes macro_f1"] == 1
+    (tmp_path / "trec.txt").write_text("NUM:dist How far is it ?\n")
+    made = module.named(tmp_path / "trec.txt", "trec", tmp_path)
+    assert json.loads(made.read_text()) == {"label": "NUM", "text": "How far is it ?"}
 
 
 def test_minhash_times_its_own_side(
