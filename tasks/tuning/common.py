@@ -1,15 +1,16 @@
 """What both tuning stages do alike: describe the training job, keep its history, save the model."""
 
+import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import BadInput
 from cluster.manifest import Ledger
 from cluster.store import Draft
-from tasks.tokens.roles import TOKENIZER_FILES
+from tasks.tokens.roles import NUMBERS, TOKENIZER_FILES
 from tasks.training.early_stopping import VALIDATION, EarlyStopping, Looks
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.telemetry import read_rows, thin
@@ -116,3 +117,10 @@ def save_model(
     for name in TOKENIZER_FILES:
         if (base / name).is_file():
             shutil.copyfile(base / name, folder / name)
+
+
+def add_ends(folder: Path, ends: Iterable[int]) -> None:
+    """Let what a model folder generates end at these tokens, too, as `transformers` has it."""
+    file = folder / NUMBERS[0]
+    known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    file.write_text(json.dumps(known | {"eos_token_id": sorted(ends)}, indent=1) + "\n")

@@ -11,7 +11,7 @@ from cluster.errors import BadInput
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from tasks.inference.generation import GenerationSettings, generate_text, load_model
-from tasks.tokens.encoder import Encoder
+from tasks.tokens.encoder import Encoder, load
 from tasks.training.settings import OptimizerSettings
 from tasks.tuning.instruct.engine import check_supervised, show_example, supervise
 from tasks.tuning.instruct.settings import InstructSettings
@@ -193,6 +193,21 @@ def templated(model: Artifact, template: str, draft: Draft) -> None:
         (draft.path / name).write_bytes(model.file(name).read_bytes())
     said = {"eos_token": "<|endoftext|>", "pad_token": "<|pad|>", "chat_template": template}
     (draft.path / "tokenizer_config.json").write_text(json.dumps(said))
+
+
+def test_a_tuned_model_ends_where_its_template_ends_a_turn(
+    base: Artifact, tuning_store: Store, data: str
+) -> None:
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|pad|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    model = build(templated, tuning_store, model=base, template=template)
+    assert load(model).ends == {load(model).eod}
+    made = build(instruct, tuning_store, model=model, settings=settings(data), seed=0)
+    assert load(made).ends == {load(model).eod, load(model).pad}
+    chat = GenerationSettings(chat=True, max_tokens=24)
+    assert generate_text(made.path, "Colour of cat 3?", chat)["ended"] == "stop"
 
 
 def test_answers_that_are_all_cut_before_their_end_are_refused(

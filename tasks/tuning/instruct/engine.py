@@ -26,7 +26,7 @@ from tasks.tokens.chat import NO_LOSS, supervised
 from tasks.tokens.encoder import Encoder
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
-from tasks.tuning.common import keep_ledger, save_model, tuning_job, write_history
+from tasks.tuning.common import add_ends, keep_ledger, save_model, tuning_job, write_history
 from tasks.tuning.instruct.settings import InstructSettings
 from tasks.tuning.rows import Pair, held_apart
 from tasks.tuning.sources import describe, instruction_pairs
@@ -83,6 +83,9 @@ def tune(base: Path, settings: InstructSettings, seed: int, draft: Draft) -> Non
     draft.metrics["answer_loss"] = answer_loss(module, measured)
     draft.metrics["rows"] = float(len(heldout.pairs))
     save_model(draft.path, network, base)
+    taught = {target for _, targets in train.examples for target in targets}
+    if new := taught & encoder.special_ids - encoder.ends:  # its template's marks of a turn's end
+        add_ends(draft.path, encoder.ends | new)
     write_lines(draft.path / "heldout.jsonl", (pair.record() for pair in heldout.pairs))
     write_history(draft)
 

@@ -11,7 +11,7 @@ from cluster.store import Draft
 from tasks.tuning.instruct.settings import InstructSettings
 
 
-@stage(version=3, trains=True)
+@stage(version=4, trains=True)
 def instruct(model: Artifact, settings: InstructSettings, seed: int, draft: Draft) -> None:
     """Tune on prompt and answer, with loss on the answer and its end only.
 
