@@ -119,11 +119,15 @@ INPUTS = (torch.arange(60).reshape(2, 30) * 7 % 63 + 4).where(SEEN == 1, 1)
 TARGETS = torch.arange(24).reshape(2, 12) * 5 % 63 + 4
 
 
+def made_config(kind: str, options: dict) -> transformers.PreTrainedConfig:
+    """What Transformers makes of these settings."""
+    return getattr(transformers, kind).config_class(**options)
+
+
 def made(kind: str, options: dict, seed: int = 0) -> PreTrainedModel:
     """A model whose every number is random, so that a swapped or forgotten one shows."""
     torch.manual_seed(seed)
-    model_class = getattr(transformers, kind)
-    config = model_class.config_class(**options)
+    model_class, config = getattr(transformers, kind), made_config(kind, options)
     config._attn_implementation = config._experts_implementation = "eager"
     model = model_class(config).eval()
     for parameter in model.parameters():
