@@ -1,4 +1,4 @@
-"""Decoders: GPT, LLaMA, Mistral, Qwen, Gemma, Falcon and DeepSeek."""
+"""Decoders: GPT, LLaMA, Mistral, Qwen, Gemma, OLMo, SmolLM, Phi, Falcon, Pythia and DeepSeek."""
 
 import math
 from dataclasses import replace
@@ -103,6 +103,114 @@ def _qwen(
         rope_theta=1_000_000.0,
         bias="qkv",
         tie_embeddings=tied,
+    )
+
+
+def _mixtral() -> ModelConfig:
+    """Mixtral 8x7B (Jiang et al. 2024, table 1)."""
+    return replace(
+        _mistral(),
+        window=None,
+        rope_theta=1_000_000.0,
+        experts=ExpertConfig(routed=8, active=2, width=14_336, balance_loss=0.02),
+    )
+
+
+def _qwen_3(
+    depth: int, width: int, heads: int, ffn_width: int, *, kv_heads: int = 8, tied: bool = False
+) -> ModelConfig:
+    """Qwen3 (Yang et al. 2025, table 1): heads of 128, normed, and no biases."""
+    qwen = _qwen(depth, width, heads, kv_heads, ffn_width, context=40_960, tied=tied)
+    return replace(qwen, vocab_size=151_936, head_dim=128, bias="none", qk_norm="head")
+
+
+def _qwen_3_moe() -> ModelConfig:
+    """Qwen3-30B-A3B (Yang et al. 2025, table 2)."""
+    return replace(
+        _qwen_3(48, 2048, 32, 6144, kv_heads=4),
+        experts=ExpertConfig(routed=128, active=8, width=768, balance_loss=0.001),
+    )
+
+
+def _gemma(depth: int, width: int, heads: int, kv_heads: int, ffn_width: int) -> ModelConfig:
+    """Gemma (Gemma Team 2024a, table 1)."""
+    return ModelConfig(
+        vocab_size=256_000,
+        context=8192,
+        width=width,
+        depth=depth,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=256,
+        ffn_width=ffn_width,
+        norm_epsilon=1e-6,
+        activation="geglu",
+        scale_embedding=True,
+    )
+
+
+def _gemma_3(depth: int, width: int, ffn_width: int) -> ModelConfig:
+    """Gemma 3's text-only sizes (Gemma Team 2025, section 2): five local layers to a global one."""
+    return replace(
+        _gemma(depth, width, 4, 1, ffn_width),
+        vocab_size=262_144,
+        context=32_768,
+        norm_placement="sandwich",
+        qk_norm="head",
+        rope_theta=1_000_000.0,
+        window=512,
+        window_layers=(True, True, True, True, True, False),
+        window_rope_theta=10_000.0,
+    )
+
+
+def _olmo_2(depth: int, width: int, heads: int, ffn_width: int) -> ModelConfig:
+    """OLMo 2 (OLMo Team 2025, table 3): norms behind the branches, and of all heads together."""
+    return replace(
+        _llama_2(depth, width, heads, heads, ffn_width),
+        vocab_size=100_352,
+        norm_placement="after",
+        norm_epsilon=1e-6,
+        qk_norm="all",
+        rope_theta=500_000.0,
+    )
+
+
+def _smollm_3() -> ModelConfig:
+    """SmolLM3 (Bakouch et al. 2025): each fourth layer without rotary positions."""
+    return replace(
+        _llama_2(36, 2048, 16, 4, 11_008),
+        vocab_size=128_256,
+        context=65_536,
+        norm_epsilon=1e-6,
+        rope_theta=5_000_000.0,
+        rope_layers=(True, True, True, False),
+        tie_embeddings=True,
+    )
+
+
+def _phi_3() -> ModelConfig:
+    """Phi-3-mini with a context of 4096 (Abdin et al. 2024, section 2)."""
+    return replace(_llama_2(32, 3072, 32, 32, 8192), vocab_size=32_064, window=2047)
+
+
+def _pythia(depth: int, width: int, heads: int, *, vocab_size: int = 50_304) -> ModelConfig:
+    """Pythia (Biderman et al. 2023, table 1): GPT-NeoX, a quarter of each head turns."""
+    return ModelConfig(
+        vocab_size=vocab_size,
+        context=2048,
+        width=width,
+        depth=depth,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=width // heads,
+        ffn_width=4 * width,
+        norm="layer",
+        residual="parallel_norms",
+        rotary_dim=width // heads // 4,
+        activation="gelu",
+        bias="all",
+        tie_embeddings=False,
     )
 
 
@@ -231,6 +339,27 @@ DECODERS: dict[str, ModelConfig] = {
     "gemma-2-2b": _gemma_2(26, 2304, 8, 4, 256, 9216),
     "gemma-2-9b": _gemma_2(42, 3584, 16, 8, 256, 14_336),
     "gemma-2-27b": _gemma_2(46, 4608, 32, 16, 128, 36_864, attention_scale=1 / 12),
+    "mixtral-8x7b": _mixtral(),
+    "qwen3-0.6b": _qwen_3(28, 1024, 16, 3072, tied=True),
+    "qwen3-1.7b": _qwen_3(28, 2048, 16, 6144, tied=True),
+    "qwen3-8b": _qwen_3(36, 4096, 32, 12_288),
+    "qwen3-30b-a3b": _qwen_3_moe(),
+    "gemma-2b": _gemma(18, 2048, 8, 1, 16_384),
+    "gemma-7b": _gemma(28, 3072, 16, 16, 24_576),
+    "gemma-3-270m": _gemma_3(18, 640, 2048),
+    "gemma-3-1b": _gemma_3(26, 1152, 6912),
+    "olmo-2-1b": _olmo_2(16, 2048, 16, 8192),
+    "olmo-2-7b": _olmo_2(32, 4096, 32, 11_008),
+    "smollm3-3b": _smollm_3(),
+    "phi-3-mini-4k": _phi_3(),
+    "pythia-70m": _pythia(6, 512, 8),
+    "pythia-160m": _pythia(12, 768, 12),
+    "pythia-410m": _pythia(24, 1024, 16),
+    "pythia-1b": _pythia(16, 2048, 8),
+    "pythia-1.4b": _pythia(24, 2048, 16),
+    "pythia-2.8b": _pythia(32, 2560, 32),
+    "pythia-6.9b": _pythia(32, 4096, 32, vocab_size=50_432),
+    "pythia-12b": _pythia(36, 5120, 40, vocab_size=50_688),
     "falcon-7b": _falcon(32, 71, 1),
     "falcon-40b": _falcon(60, 128, 8),
     "falcon-180b": _falcon(80, 232, 8),

@@ -1,4 +1,6 @@
-"""Encoder-decoders: the original Transformer, T5 and BART. All tie their LM head."""
+"""Encoder-decoders: the original Transformer, T5, mT5 and BART. Versions 1.1 of T5 do not tie."""
+
+from dataclasses import replace
 
 from model.config import ModelConfig
 
@@ -53,6 +55,21 @@ def _t5(depth: int, width: int, heads: int, ffn_width: int, *, head_dim: int = 6
     )
 
 
+def _t5_1_1(
+    depth: int, width: int, heads: int, ffn_width: int, *, vocab_size: int = 32_128
+) -> ModelConfig:
+    """T5 1.1 (Shazeer 2020; Raffel et al.'s later checkpoints) and mT5 (Xue et al. 2021, table 1):
+    gated, with a head of its own that is not scaled.
+    """
+    return replace(
+        _t5(depth, width, heads, ffn_width),
+        vocab_size=vocab_size,
+        activation="geglu",
+        logit_scale=1.0,
+        tie_embeddings=False,
+    )
+
+
 def _bart(depth: int, width: int) -> ModelConfig:
     """BART (Lewis et al. 2020, section 2.1): BERT's blocks on both sides, heads of 64."""
     return ModelConfig(
@@ -83,6 +100,11 @@ ENCODER_DECODERS: dict[str, ModelConfig] = {
     "t5-large": _t5(24, 1024, 16, 4096),
     "t5-3b": _t5(24, 1024, 32, 16_384, head_dim=128),
     "t5-11b": _t5(24, 1024, 128, 65_536, head_dim=128),
+    "t5-v1_1-small": _t5_1_1(8, 512, 6, 1024),
+    "t5-v1_1-base": _t5_1_1(12, 768, 12, 2048),
+    "t5-v1_1-large": _t5_1_1(24, 1024, 16, 2816),
+    "mt5-small": _t5_1_1(8, 512, 6, 1024, vocab_size=250_112),
+    "mt5-base": _t5_1_1(12, 768, 12, 2048, vocab_size=250_112),
     "bart-base": _bart(6, 768),
     "bart-large": _bart(12, 1024),
 }

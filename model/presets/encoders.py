@@ -1,4 +1,4 @@
-"""Encoders: BERT, RoBERTa and XLM-RoBERTa. All have BERT's blocks."""
+"""Encoders: BERT, RoBERTa and XLM-RoBERTa, which have its blocks, and ModernBERT."""
 
 from model.config import ModelConfig
 
@@ -50,6 +50,33 @@ def _roberta(depth: int, width: int, *, vocab_size: int) -> ModelConfig:
     )
 
 
+def _modernbert(depth: int, width: int, ffn_width: int) -> ModelConfig:
+    """ModernBERT (Warner et al. 2024, section 2.1 and table 4): heads of 64, two local layers to a
+    global one, no biases but the head's.
+    """
+    return ModelConfig(
+        family="encoder",
+        vocab_size=50_368,
+        context=8192,
+        width=width,
+        depth=depth,
+        heads=width // 64,
+        kv_heads=width // 64,
+        head_dim=64,
+        ffn_width=ffn_width,
+        norm="layer",
+        norm_bias=False,
+        embedding_norm=True,
+        skip_first_norm=True,
+        rope_theta=160_000.0,
+        window=65,
+        window_layers=(False, True, True),
+        window_rope_theta=10_000.0,
+        activation="geglu_exact",
+        head_transform=True,
+    )
+
+
 ENCODERS: dict[str, ModelConfig] = {
     "bert-base-uncased": _bert(12, 768, vocab_size=30_522),
     "bert-large-uncased": _bert(24, 1024, vocab_size=30_522),
@@ -59,4 +86,6 @@ ENCODERS: dict[str, ModelConfig] = {
     "roberta-large": _roberta(24, 1024, vocab_size=50_265),
     "xlm-roberta-base": _roberta(12, 768, vocab_size=250_002),
     "xlm-roberta-large": _roberta(24, 1024, vocab_size=250_002),
+    "modernbert-base": _modernbert(22, 768, 1152),
+    "modernbert-large": _modernbert(28, 1024, 2624),
 }
