@@ -19,6 +19,7 @@ from model.context_parallel import ContextGroup, SplitsContext
 from model.masks import Sight
 from model.norms import RMSNorm
 from model.positions import Rotation, rotate
+from model.ragged import RaggedLayer, by_row
 
 
 class Attention(nn.Module, SplitsContext):
@@ -40,9 +41,9 @@ class Attention(nn.Module, SplitsContext):
     def forward(
         self,
         x_BTD: Tensor,
-        sight: Sight,
+        sight: Sight | list[Sight],
         rotation: Rotation | None = None,
-        past: LayerCache | None = None,
+        past: LayerCache | RaggedLayer | None = None,
     ) -> Tensor:
         """Mix values of the tokens that are seen into each token, `[B, T, D]`.
 
@@ -57,13 +58,20 @@ class Attention(nn.Module, SplitsContext):
         if rotation is not None:
             qk_BTHE = rotate(qk_BTHE, rotation)
         if self.context_group is not None:
+            assert isinstance(sight, Sight)
             return self.out(self._shared(qk_BTHE, v_BTKE, sight, self.context_group))
+        return self.out(by_row(self._mix, past, sight, qk_BTHE, v_BTKE).flatten(2))
+
+    def _mix(
+        self, qk_BTHE: Tensor, v_BTKE: Tensor, sight: Sight, past: LayerCache | None
+    ) -> Tensor:
+        """The mixed values of every head, `[B, T, H, E]`."""
+        config = self.config
         q_BHTE, k_BKSE = qk_BTHE.transpose(1, 2).split([config.heads, config.kv_heads], 1)
         v_BKSE = v_BTKE.transpose(1, 2)
         if past is not None:
             k_BKSE, v_BKSE = past.append(k_BKSE, v_BKSE)
-        mixed_BHTE = attend(config, q_BHTE, k_BKSE, v_BKSE, sight, self.training)
-        return self.out(mixed_BHTE.transpose(1, 2).flatten(2))
+        return attend(config, q_BHTE, k_BKSE, v_BKSE, sight, self.training).transpose(1, 2)
 
     def _normed(self, norm: RMSNorm, x_BTHE: Tensor) -> Tensor:
         """Each head normed, or all of a token's together."""

@@ -17,17 +17,18 @@ from model.latent_attention import LatentAttention
 from model.masks import Sight
 from model.norms import RMSNorm
 from model.positions import Rotation
+from model.ragged import RaggedLayer
 
 
 @dataclass(frozen=True)
 class Context:
     """What the layers of a stack look at beside their input.
 
-    The sight of self-attention by window, rotary angles by their kind, and an encoder's states
-    with the sight of them.
+    The sight of self-attention by window (of ragged rows one each), rotary angles by their kind,
+    and an encoder's states with the sight of them.
     """
 
-    sights: dict[int | None, Sight]
+    sights: dict[int | None, Sight | list[Sight]]
     rotations: dict[Rope | None, Rotation | None]
     memory_BSD: Tensor | None = None
     memory_sight: Sight = field(default_factory=Sight)
@@ -56,7 +57,9 @@ class Block(nn.Module):
             normed=config.residual != "parallel",
         )
 
-    def forward(self, x_BTD: Tensor, context: Context, past: LayerCache | None = None) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, context: Context, past: LayerCache | RaggedLayer | None = None
+    ) -> Tensor:
         """The next layer's input, `[B, T, D]`."""
         attending = (context.sights[self.window], context.rotations[self.rope], past)
         if self.config.residual != "serial":

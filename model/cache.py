@@ -86,6 +86,13 @@ class Cache:
         self.documents_BS = documents_BT
         return None if self.single else documents_BT
 
+    def begun(self, config: ModelConfig, length: int, room: int) -> "Cache":
+        """Another cache that has read the first `length` positions of this one's only row."""
+        other = Cache(config, room)
+        for ours, theirs in zip(self.layers, other.layers, strict=True):
+            theirs.append(*(buffer[:, :, :length] for buffer in ours.buffers))
+        return other
+
     def select(self, rows: Tensor) -> None:
         """Keep these rows in this order; a row named twice is copied (beam search)."""
         if self.documents_BS is not None:

@@ -18,6 +18,7 @@ from model.config import ModelConfig
 from model.masks import Sight
 from model.norms import RMSNorm
 from model.positions import Rotation, rotate
+from model.ragged import RaggedLayer, by_row
 
 
 class LatentAttention(nn.Module):
@@ -45,9 +46,9 @@ class LatentAttention(nn.Module):
     def forward(
         self,
         x_BTD: Tensor,
-        sight: Sight,
+        sight: Sight | list[Sight],
         rotation: Rotation | None = None,
-        past: LayerCache | None = None,
+        past: LayerCache | RaggedLayer | None = None,
     ) -> Tensor:
         """Mix values of the tokens that are seen into each token, `[B, T, D]`.
 
@@ -59,12 +60,23 @@ class LatentAttention(nn.Module):
             [self.latent.kv_rank, self.latent.rope_dim], -1
         )
         c_BTL, r_BT1R = self.kv_norm(c_BTL), rotate(r_BTR[:, :, None], rotation)
+        return self.out(by_row(self._mix, past, sight, q_BTHE, c_BTL, r_BT1R).flatten(2))
+
+    def _mix(
+        self,
+        q_BTHE: Tensor,
+        c_BTL: Tensor,
+        r_BT1R: Tensor,
+        sight: Sight,
+        past: LayerCache | None,
+    ) -> Tensor:
+        """The mixed values of every head, `[B, T, H, V]`."""
         if past is not None:
             (seen_B1SM,) = past.append(torch.cat((c_BTL[:, :, None], r_BT1R), -1).transpose(1, 2))
             # Else this is a whole prompt: its latents are expanded once for all queries.
-            if past.length > x_BTD.shape[1]:
-                return self.out(self._mix_latents(q_BTHE, seen_B1SM, sight).flatten(2))
-        return self.out(self._mix_values(q_BTHE, c_BTL, r_BT1R, sight).flatten(2))
+            if past.length > q_BTHE.shape[1]:
+                return self._mix_latents(q_BTHE, seen_B1SM, sight)
+        return self._mix_values(q_BTHE, c_BTL, r_BT1R, sight)
 
     def _queries(self, x_BTD: Tensor, rotation: Rotation) -> Tensor:
         if self.latent.query_rank is not None:

@@ -31,6 +31,7 @@ from model.initialise import initialise
 from model.masks import Sight, cross_sight, self_sight, single
 from model.multi_token import MultiToken
 from model.positions import RelativeBias, alibi, rotation, sinusoids
+from model.ragged import RaggedCache
 
 
 @dataclass(frozen=True)
@@ -145,14 +146,15 @@ class Stack(nn.Module, SplitsContext):
         documents_BT: Tensor | None = None,
         positions_BT: Tensor | None = None,
         *,
-        cache: Cache | None = None,
+        cache: Cache | RaggedCache | None = None,
         prefix_BT: Tensor | None = None,
         segments_BT: Tensor | None = None,
         memory: Memory | None = None,
     ) -> Tensor:
         """Final hidden states `[B, T, D]` of token vectors; see `Transformer.forward`."""
-        seen = 0 if cache is None else cache.length
         if positions_BT is None:
+            assert not isinstance(cache, RaggedCache)
+            seen = 0 if cache is None else cache.length
             positions_BT = torch.arange(seen, seen + x_BTD.shape[1], device=x_BTD.device)[None]
         x_BTD = self._place(x_BTD, positions_BT, segments_BT)
         context = self.context(x_BTD, documents_BT, positions_BT, cache, prefix_BT, memory)
@@ -170,11 +172,21 @@ class Stack(nn.Module, SplitsContext):
         x_BTD: Tensor,
         documents_BT: Tensor | None,
         positions_BT: Tensor,
-        cache: Cache | None = None,
+        cache: Cache | RaggedCache | None = None,
         prefix_BT: Tensor | None = None,
         memory: Memory | None = None,
     ) -> Context:
         """What the blocks look at beside `x_BTD`; tells the cache of the documents."""
+        turns = {
+            rope: None
+            if rope is None
+            else rotation(self.config, rope, self.own(positions_BT), x_BTD.dtype)
+            for rope in self.ropes
+        }
+        if isinstance(cache, RaggedCache):
+            device = x_BTD.device
+            rows = {window: cache.sights(window, self._bias, device) for window in self.windows}
+            return Context(dict(rows), turns)
         queries, keys = x_BTD.shape[1], x_BTD.shape[1]
         sight_of_memory = memory.sight(documents_BT) if memory is not None else Sight()
         if cache is not None:
@@ -198,14 +210,8 @@ class Stack(nn.Module, SplitsContext):
         bias_HTS = self._bias(queries, keys, x_BTD.device)
         if bias_HTS is not None:
             sights = {window: sight.biased(bias_HTS) for window, sight in sights.items()}
-        turns = {
-            rope: None
-            if rope is None
-            else rotation(self.config, rope, self.own(positions_BT), x_BTD.dtype)
-            for rope in self.ropes
-        }
         states_BSD = None if memory is None else memory.states_BSD
-        return Context(sights, turns, states_BSD, sight_of_memory)
+        return Context(dict(sights), turns, states_BSD, sight_of_memory)
 
     def _place(self, x_BTD: Tensor, positions_BT: Tensor, segments_BT: Tensor | None) -> Tensor:
         """Token vectors with those of their positions and segments."""
@@ -255,7 +261,7 @@ class Transformer(Stack, LanguageModel):
         inputs_BT: Tensor,
         documents_BT: Tensor | None = None,
         positions_BT: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: Cache | RaggedCache | None = None,
         prefix_BT: Tensor | None = None,
         segments_BT: Tensor | None = None,
     ) -> Tensor:

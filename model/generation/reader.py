@@ -66,7 +66,7 @@ class Reader:
             self.next_B1 = positions_BT[:, -1:] + 1
         how = documents_BT, positions_BT, self.cache
         hidden_BD = _hidden(self.network, tokens_BT, self.memory, *how)[:, -1]
-        return self._usable(self.network.logits(hidden_BD))
+        return usable(self.network, self.network.logits(hidden_BD))
 
     def read(self, tokens_B: Tensor) -> Tensor:
         """Logits `[B, V]` after one more token a row."""
@@ -83,13 +83,9 @@ class Reader:
             self.next_B1 = positions_BT[:, -1:] + 1
         # No documents: new tokens belong to the last one of their row.
         how = None, positions_BT, self.cache
-        return self._usable(step(self.network, tokens_BT.to(self.device), self.memory, *how))
-
-    def _usable(self, logits: Tensor) -> Tensor:
-        """The scores, those of ids minus infinity that are no token's."""
-        if self.network.usable is not None:
-            logits[..., self.network.usable :] = -torch.inf
-        return logits
+        return usable(
+            self.network, step(self.network, tokens_BT.to(self.device), self.memory, *how)
+        )
 
     def select(self, rows: Sequence[int]) -> None:
         """Go on with these rows, in this order; a row named twice is copied."""
@@ -99,6 +95,13 @@ class Reader:
             self.next_B1 = self.next_B1[chosen]
         if self.memory is not None:
             self.memory = self.memory.select(chosen)
+
+
+def usable(network: Network, logits: Tensor) -> Tensor:
+    """The scores, those of ids minus infinity that are no token's; in place."""
+    if network.usable is not None:
+        logits[..., network.usable :] = -torch.inf
+    return logits
 
 
 def _hidden(network: Network, tokens_BT: Tensor, memory: Memory | None, *how: Any) -> Tensor:

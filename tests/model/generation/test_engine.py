@@ -1,0 +1,225 @@
+"""The engine: whatever comes together, each request is answered as if it were alone."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from model.cache import Cache
+from model.config import LatentConfig, ModelConfig
+from model.generation import GREEDY, Ending, Sampling, generate
+from model.generation.ending import Token
+from model.generation.engine import Capacity, Engine, Full, complete
+from model.generation.request import Penalties, Request
+from model.ragged import RaggedCache
+from model.transformer import Transformer
+
+SIZES = {"width": 32, "depth": 2, "heads": 4, "kv_heads": 2, "head_dim": 8, "ffn_width": 48}
+LATENT = LatentConfig(kv_rank=8, query_rank=None, rope_dim=4, value_dim=8)
+SHAPES: dict[str, dict[str, Any]] = {
+    "rope": {},
+    "learned": {"positions": "learned"},
+    "alibi": {"positions": "alibi"},
+    "relative": {"positions": "relative"},
+    "window": {"window": 5},
+    "softcap": {"attention_softcap": 5.0},
+    "latent": {"latent": LATENT, "kv_heads": 4, "head_dim": 12},
+}
+
+
+def network_of(**shape: Any) -> Transformer:
+    torch.manual_seed(3)
+    config = ModelConfig(vocab_size=97, context=96, **(SIZES | shape))
+    network = Transformer(config).eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_(std=0.3)
+    return network
+
+
+@pytest.fixture(scope="module")
+def network() -> Transformer:
+    return network_of()
+
+
+def prompts(count: int) -> list[list[int]]:
+    numbers = torch.Generator().manual_seed(5)
+    return [torch.randint(97, (1 + 5 * i % 31,), generator=numbers).tolist() for i in range(count)]
+
+
+class Answer:
+    """What became of a request."""
+
+    def __init__(self) -> None:
+        self.tokens: list[Token] = []
+        self.prompt: list[Token] = []
+        self.reason = ""
+
+    def request(self, prompt: Sequence[int], most: int = 12, **more: Any) -> Request:
+        def on_token(token: Token) -> bool:
+            self.tokens.append(token)
+            return False
+
+        return Request(
+            prompt=prompt,
+            max_tokens=most,
+            on_token=on_token,
+            on_end=lambda reason: setattr(self, "reason", reason),
+            **more,
+        )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_end_to_end_are_scored_as_alone(shape: str) -> None:
+    network = network_of(**SHAPES[shape])
+    rows = [row for row in prompts(6) if len(row) > 3]
+    caches = [Cache(network.config) for _ in rows]
+    parts: list[list[torch.Tensor]] = [[] for _ in rows]
+    with torch.inference_mode():
+        for first, last in ((0, 2), (2, 3), (3, None)):
+            new = [row[first:last] for row in rows]
+            ragged = RaggedCache(caches, [len(ids) for ids in new], torch.device("cpu"))
+            inputs = torch.tensor([[id_ for ids in new for id_ in ids]])
+            hidden = network(inputs, None, ragged.positions_1N, ragged)[0]
+            for part, states in zip(parts, hidden.split(ragged.counts), strict=True):
+                part.append(states)
+        for row, part in zip(rows, parts, strict=True):
+            alone = network(torch.tensor([row]))[0]
+            torch.testing.assert_close(torch.cat(part), alone, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0.9, top_p=0.9)])
+def test_answers_are_those_of_generate(network: Transformer, sampling: Sampling) -> None:
+    engine = Engine(network, Capacity(rows=3, chunk=8))
+    answers = [Answer() for _ in range(7)]
+    stops = frozenset(range(10))
+    asked = [
+        answer.request(prompt, sampling=sampling, seed=number, stop_ids=stops, likeliest=number % 3)
+        for number, (answer, prompt) in enumerate(zip(answers, prompts(7), strict=True))
+    ]
+    complete(engine, asked)
+    for number, (answer, prompt) in enumerate(zip(answers, prompts(7), strict=True)):
+        (alone,) = generate(
+            network, [prompt], Ending(12, stops), sampling, seeds=[number], likeliest=number % 3
+        )
+        assert [t.id for t in answer.tokens] == alone.ids
+        assert answer.reason == alone.reason
+        for ours, theirs in zip(answer.tokens, alone.tokens, strict=True):
+            assert ours.log_prob == pytest.approx(theirs.log_prob, abs=1e-4)
+            assert [i for i, _ in ours.likeliest] == [i for i, _ in theirs.likeliest]
+    assert not engine.rows
+
+
+def test_a_beginning_that_was_read_is_not_read_again(
+    network: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    honest = network.forward
+
+    def counted(inputs: torch.Tensor, *more: Any) -> torch.Tensor:
+        read.append(inputs.shape[1])
+        return honest(inputs, *more)
+
+    monkeypatch.setattr(network, "forward", counted)
+    engine, first = Engine(network), Answer()
+    said = list(range(40, 80))
+    complete(engine, [first.request(said, most=4)])
+    read.clear()
+    further = [*said, *(t.id for t in first.tokens), 5]
+    again, beside = Answer(), Answer()
+    complete(engine, [again.request(further, most=1), beside.request([*said, 7], most=1)])
+    assert sum(read) == (1 + 1) + 1, "of the first, its last token was chosen and never read"
+    (alone,) = generate(network, [further], Ending(1))
+    assert [t.id for t in again.tokens] == alone.ids
+
+
+def test_equal_prompts_at_once_are_read_once(
+    network: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    honest = network.forward
+    monkeypatch.setattr(
+        network, "forward", lambda x, *more: (read.append(x.shape[1]), honest(x, *more))[1]
+    )
+    engine, answers = Engine(network, Capacity(chunk=16)), [Answer() for _ in range(4)]
+    hot = Sampling(temperature=1.5)
+    prompt = list(range(30, 70))
+    complete(
+        engine,
+        [a.request(prompt, most=3, sampling=hot, seed=i) for i, a in enumerate(answers)],
+    )
+    assert sum(read) < 40 + 4 * 4
+    assert len({tuple(t.id for t in a.tokens) for a in answers}) > 1
+
+
+def test_the_tokens_of_a_prompt_are_scored(network: Transformer) -> None:
+    engine, answer, other = Engine(network, Capacity(chunk=7)), Answer(), Answer()
+    prompt = prompts(7)[6]
+    assert len(prompt) > 14
+    asked = answer.request(prompt, most=0, likeliest=2, on_prompt=answer.prompt.extend)
+    complete(engine, [other.request(prompts(4)[3]), asked])
+    with torch.inference_mode():
+        scores = network.logits(network(torch.tensor([prompt])))[0].log_softmax(-1)
+    assert [t.id for t in answer.prompt] == prompt and not answer.tokens
+    assert answer.reason == "length" and math.isnan(answer.prompt[0].log_prob)
+    for place, token in enumerate(answer.prompt[1:]):
+        assert token.log_prob == pytest.approx(float(scores[place, token.id]), abs=1e-4)
+        assert [i for i, _ in token.likeliest] == scores[place].topk(2).indices.tolist()
+
+
+def test_bias_and_penalties_change_what_is_chosen_and_not_what_is_told(
+    network: Transformer,
+) -> None:
+    prompt, plain, banned, fond = [5, 6, 7], Answer(), Answer(), Answer()
+    complete(Engine(network), [plain.request(prompt, most=6)])
+    first = plain.tokens[0]
+    complete(Engine(network), [banned.request(prompt, most=6, bias={first.id: -100.0})])
+    assert first.id not in [t.id for t in banned.tokens]
+    complete(Engine(network), [fond.request(prompt, most=6, bias={50: 100.0})])
+    assert {t.id for t in fond.tokens} == {50} and fond.tokens[0].log_prob < 0
+    strict = Answer()
+    penalties = Penalties(presence=2.0, frequency=2.0, repetition=1e6)
+    complete(Engine(network), [strict.request(prompt, most=20, penalties=penalties)])
+    assert len({t.id for t in strict.tokens}) == 20
+
+
+def test_who_goes_is_answered_no_further(network: Transformer) -> None:
+    engine = Engine(network, Capacity(rows=1))
+    first, second = Answer(), Answer()
+    asked, late = first.request([5], most=50), second.request([6], most=2)
+    engine.submit(asked)
+    engine.submit(late)
+    engine.step()
+    engine.cancel(asked)
+    while engine.step():
+        pass
+    assert (first.reason, len(first.tokens)) == ("cancelled", 1)
+    assert (second.reason, len(second.tokens)) == ("length", 2)
+
+
+def test_what_there_is_no_room_for_is_refused(network: Transformer) -> None:
+    engine = Engine(network, Capacity(waiting=1))
+    engine.submit(Answer().request([5]))
+    with pytest.raises(Full, match="1 requests wait"):
+        engine.submit(Answer().request([5]))
+    with pytest.raises(ValueError, match="from 1 to 96"):
+        engine.submit(Answer().request([5] * 90))
+    with pytest.raises(ValueError, match="only a decoder"):
+        Engine(network_of(family="encoder"))
+
+
+def test_caches_stay_within_their_capacity(network: Transformer) -> None:
+    engine = Engine(network, Capacity(tokens=100))
+    answers = [Answer() for _ in range(9)]
+    hold = []
+    for answer, prompt in zip(answers, prompts(9), strict=True):
+        engine.submit(answer.request([*prompt, *range(20)], most=8))
+    while engine.step():
+        hold.append(
+            sum(r.cache.length for r in engine.rows)
+            + sum(len(tokens) for tokens, _ in engine.prefixes.kept)
+        )
+    assert all(answer.reason == "length" for answer in answers)
+    assert max(hold) <= 100
