@@ -19,7 +19,18 @@ import typer
 
 from cluster.environment import keep_bytecode
 from cluster.errors import BadInput, StageFailed, explain
-from flows.commands import daily, history, measures, models, runs, schedule, scores, services, store
+from flows.commands import (
+    daily,
+    history,
+    measures,
+    models,
+    runs,
+    schedule,
+    scores,
+    services,
+    serving,
+    store,
+)
 from flows.views.output import INTERRUPTED, TERMINATED, print_failure, tell
 
 app = typer.Typer(
@@ -31,7 +42,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (runs, daily, history, models, measures, scores, services, schedule, store):
+for group in (runs, daily, history, models, serving, measures, scores, services, schedule, store):
     group.register(app)
 
 

@@ -90,6 +90,8 @@ class Engine:
         self.waiting: deque[Request] = deque()
         self._cancelled: set[Request] = set()
         self.changed = threading.Condition()
+        self.read = self.written = 0
+        """Tokens of prompts, and of answers, so far."""
 
     def submit(self, request: Request) -> None:
         """Let a request wait for its turn. Raises `Full`, and `ValueError` for a prompt that with
@@ -127,6 +129,7 @@ class Engine:
         new = [row.tokens[row.cache.length :][:count] for row, count in batch]
         inputs_1N = torch.tensor([[id_ for ids in new for id_ in ids]], device=self.device)
         hidden_ND = self.network(inputs_1N, None, ragged.positions_1N, ragged)[0]
+        self.read += sum(count for row, count in batch if row.written == 0)
         parts = dict(zip(rows, hidden_ND.split(counts), strict=True))
         self._note_prompts(parts)
         self._write([row for row in rows if row.left == 0], parts)
@@ -198,6 +201,7 @@ class Engine:
         chosen = choose(logits_RV, [self._turn(row) for row in going])
         for row, token in zip(going, chosen, strict=True):
             row.written += 1
+            self.written += 1
             row.tokens.append(token.id)
             if reason := self._told(row, token):
                 self._end(row, reason)
@@ -219,6 +223,13 @@ class Engine:
         self.rows.remove(row)
         self.prefixes.keep(row.tokens[: row.cache.length], row.cache)
         row.request.on_end(reason)
+
+    def abandon(self) -> None:
+        """End all rows, after a step that failed: what their caches hold is not known."""
+        rows, self.rows = self.rows, []
+        self.prefixes.kept.clear()
+        for row in rows:
+            row.request.on_end("cancelled")
 
     def _leave(self) -> None:
         """Let those go that were cancelled."""
