@@ -24,6 +24,7 @@ def serve(
         int, typer.Option(min=1, help="tokens that the key-value caches have room for")
     ] = 131_072,
     timeout: Annotated[float, typer.Option(min=0.1, help="seconds an answer may take")] = 600.0,
+    body_bytes: Annotated[int, typer.Option(min=1, help="of a request at most")] = 4 << 20,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -47,7 +48,7 @@ def serve(
             url = f"http://{host}:{socket.getsockname()[1]}"
             out.result({"url": url, "model": service.name})
             out.say(f"{service.name} answers at {url}/v1, and on a page at {url}; Ctrl-C stops it")
-        run(service, socket, Limits(seconds=timeout))
+        run(service, socket, Limits(body_bytes, timeout))
 
 
 def _folder(model: str) -> Path:

@@ -34,6 +34,7 @@ from tasks.serving.service import Service
 PAGE = Path(__file__).with_name("page.html")
 KINDS = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error"}
 KINDS |= {413: "invalid_request_error", 429: "rate_limit_error"}
+RETRY_AFTER_SECONDS = 1
 Reply = Callable[[Request], Awaitable[Response]]
 
 
@@ -43,8 +44,6 @@ class Limits:
 
     body_bytes: int = 4 << 20
     seconds: float = 600.0
-    retry_after: int = 1
-    """Seconds after which one that is refused may come again."""
 
 
 def application(service: Service, limits: Limits, key: str | None) -> Starlette:
@@ -104,8 +103,8 @@ class Door:
             except Refused as refused:
                 response = failure(refused.status, str(refused), refused.headers)
             except Full as full:
-                after = str(self.limits.retry_after)
-                response = failure(429, f"{full}; come again", {"Retry-After": after})
+                after = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+                response = failure(429, f"{full}; come again", after)
             except (BadInput, ValueError) as error:
                 response = failure(400, str(error))
             self.service.count(name, response.status_code)
