@@ -148,22 +148,6 @@ class ChatRequest(Asked):
         return self.top_logprobs if self.logprobs else None
 
 
-class EmbeddingRequest(BaseModel):
-    """`POST /v1/embeddings`."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    model: str | None = None
-    input: str | list[str]
-    encoding_format: str = "float"
-    user: str | None = None
-
-    @property
-    def texts(self) -> list[str]:
-        """Each text."""
-        return [self.input] if isinstance(self.input, str) else self.input
-
-
 def _text(content: Any) -> str:
     if content is None:
         return ""
