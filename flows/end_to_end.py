@@ -93,7 +93,7 @@ def untrained(dag: Dag, recipe: Recipe, task: TextToTextSettings) -> Node:
     """A network without pretraining, for texts of a task; the sources are its tokenizer's."""
     tokenizer = tokenized(dag, recipe, prepared_text(dag, recipe))
     model = recipe.model
-    context = (2 if model.family == "decoder" else 1) * task.length
+    context = (2 if model.family == "decoder" else 1) * (task.length + 1)
     return dag.add(fresh, tokenizer=tokenizer, model=model, context=context, seed=recipe.seed)
 
 

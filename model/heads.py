@@ -30,6 +30,9 @@ class Headed(nn.Module):
     2019); W on the last token has no b, as in Transformers.
     """
 
+    class_weights: Tensor | None = None
+    """What the loss of each class counts, `[C]`, of mean 1 over all rows; None is 1 for each."""
+
     def __init__(self, network: Transformer, head: Head) -> None:
         super().__init__()
         self.head = head
@@ -53,14 +56,21 @@ class Headed(nn.Module):
         spans the first and last place `[B, 2]`.
         """
         scores = self.scores(inputs, documents, positions, segments).float()
+        weights = None if self.class_weights is None else self.class_weights.to(scores.device)
         if self.head.kind == "span":
             if documents is not None:
                 scores = scores.masked_fill(documents[:, :, None] == 0, -torch.inf)
             return F.cross_entropy(scores, labels)
         if self.head.kind == "token":
             chosen = labels != NO_LABEL
-            return F.cross_entropy(scores[chosen], labels[chosen], reduction="sum") / chosen.sum()
-        return LOSSES[self.head.problem](scores, labels)
+            total = F.cross_entropy(scores[chosen], labels[chosen], weights, reduction="sum")
+            return total / chosen.sum()
+        if weights is None:
+            return LOSSES[self.head.problem](scores, labels)
+        if self.head.problem == "single_label_classification":
+            # Over the rows, not their weights: micro-batches then add up to the batch.
+            return F.cross_entropy(scores, labels, weights, reduction="sum") / len(labels)
+        return F.binary_cross_entropy_with_logits(scores, labels, weights)
 
     def scores(
         self,

@@ -60,8 +60,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Task:
-    """What one task brings: rows as arrays (`arrays_of`), with `labels`, its head, and what is to
-    be made of the scores of each held-out row: `[C]`, or `[T, C]` of tokens and spans.
+    """What one task brings: rows as arrays (`arrays_of`), with `labels` and, where some count more,
+    `class_weights`; its head, and what is to be made of the scores of each held-out row: `[C]`, or
+    `[T, C]` of tokens and spans.
 
     `names` are those of the outputs, `config` more keys of the model's, `used` is the number of
     rows on both sides.
@@ -186,6 +187,8 @@ def program(base: Path, rows: Path, head: Head, settings: HeadSettings, seed: in
         return batch_of(arrays, train[sample_numbers(first, count, len(train), seed)])
 
     module = Headed(readable(hub.load(brought(base)), base), head)
+    if "class_weights" in arrays:
+        module.class_weights = torch.from_numpy(arrays["class_weights"])
     pieces = (apart[first : first + SCORED_ROWS] for first in range(0, len(apart), SCORED_ROWS))
     validation = [batch_of(arrays, piece) for piece in pieces]
     return Program(trained_part(module, settings, base), batch, validation)

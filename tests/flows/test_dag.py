@@ -349,6 +349,6 @@ def test_pairs_are_learned_from_nothing_without_pretraining(tmp_path: Path) -> N
     stages = [node.spec.stage for node in dag]
     assert stages[-4:] == ["tokenizer", "fresh", "translate", "report"]
     assert "shards" not in stages
-    assert next(n for n in dag if n.spec.stage == "fresh").literals["context"] == 32
+    assert next(n for n in dag if n.spec.stage == "fresh").literals["context"] == 33
     with pytest.raises(BadInput, match="or for `translate` or `summarise` from nothing"):
         validate(values, "test")

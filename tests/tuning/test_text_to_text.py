@@ -163,7 +163,8 @@ def test_rows_without_text_are_counted_and_without_the_field_refused(tmp_path: P
 def test_a_summary_is_measured_beside_the_first_sentences(
     fresh: Artifact, tmp_path: Path, data: str
 ) -> None:
-    asked = settings(data, epochs=1, num_beams=1, most_measured=4, dropout=0.1, train="lora")
+    how: dict[str, Any] = {"num_beams": 1, "most_measured": 4, "dropout": 0.1, "train": "lora"}
+    asked = settings(data, epochs=1, length=500, **how)
     tuned = build(summarise, Store(tmp_path), model=fresh, settings=asked, seed=0)
     metrics = tuned.manifest.metrics
     assert metrics["rows"] == 4

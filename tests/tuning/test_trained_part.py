@@ -20,6 +20,7 @@ from model.heads import Headed
 from model.optim import parameter_groups
 from tasks.inference.generation import load_model
 from tasks.training.job import CHECKPOINTS
+from tasks.tuning.class_weights import weights_of
 from tasks.tuning.classify.stage import classify
 from tasks.tuning.instruct.settings import InstructSettings
 from tasks.tuning.instruct.stage import instruct
@@ -182,6 +183,28 @@ def test_a_classifier_stops_early_too(base: Artifact, tmp_path: Path, data: str)
     assert facts["steps_trained"] < round(20 * 72 / 12)
     assert facts["best_step"] < facts["steps_trained"]
     assert tuned.manifest.metrics["accuracy"] > 0.8
+
+
+def test_classes_count_what_they_are_said_to(base: Artifact, tmp_path: Path, data: str) -> None:
+    """A class that counts next to nothing is never named; equal ones are balanced already."""
+    how: dict[str, Any] = {"model": base, "seed": 0}
+    asked = settings(data, class_weights={"sea": 1e-6}, epochs=3)
+    tuned = build(classify, Store(tmp_path / "one"), settings=asked, **how)
+    assert tuned.manifest.facts["confusion"] == [[0, 15], [0, 15]]
+    losses = []
+    for weights in (None, "balanced"):
+        asked = settings(data, class_weights=weights, epochs=1)
+        tuned = build(classify, Store(tmp_path / str(weights)), settings=asked, **how)
+        losses.append([row["loss"] for row in tuned.manifest.facts["history"]])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    with pytest.raises(BadInput, match="no class 'see'; did you mean 'sea'"):
+        asked = settings(data, class_weights={"see": 2.0})
+        build(classify, Store(tmp_path), settings=asked, **how)
+
+
+def test_balanced_classes_count_alike() -> None:
+    (weights,) = weights_of("balanced", ["a", "b"], {"a": 30, "b": 10}).values()
+    assert weights.tolist() == pytest.approx([2 / 3, 2.0])
 
 
 def test_more_last_layers_than_there_are_is_refused(

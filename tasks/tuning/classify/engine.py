@@ -14,6 +14,7 @@ from model.config import ModelConfig
 from model.head_config import Head
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.frames import Row, read_frame
+from tasks.tuning.class_weights import weights_of
 from tasks.tuning.classify import metrics
 from tasks.tuning.classify.settings import ClassifySettings
 from tasks.tuning.headed import Outcome, Task, arrays_of, pooling_of
@@ -36,7 +37,9 @@ def prepare(settings: ClassifySettings, encoder: Encoder, config: ModelConfig) -
     counts = Counter(name for row in train for name in row.classes)
     return Task(
         head=head,
-        train=arrays_of(rows, config, encoder.pad) | {"labels": labels},
+        train=arrays_of(rows, config, encoder.pad)
+        | {"labels": labels}
+        | weights_of(settings.class_weights, names, counts),
         heldout=arrays_of(measured, config, encoder.pad),
         measure=partial(_measure_several if several else _measure, heldout, names, labels, gold),
         used=len(train) + len(heldout),

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from tasks.tuning.class_weights import ClassWeights
 from tasks.tuning.files import ROWS
 from tasks.tuning.settings import SequenceSettings
 
@@ -19,5 +20,6 @@ class ClassifySettings(SequenceSettings):
     label: str = Field(
         "label", description="the field of a row that holds the class, or a list of classes"
     )
+    class_weights: ClassWeights = None
     classes: int = Field(4, ge=2, description="embedded corpus: packages to tell apart")
     rows_per_class: int = Field(400, ge=2, description="embedded corpus: snippets of each package")

@@ -21,6 +21,7 @@ from model.head_config import Head
 from model.heads import NO_LABEL
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.frames import Frame, Row, read_frame
+from tasks.tuning.class_weights import weights_of
 from tasks.tuning.headed import Arrays, Outcome, Task, arrays_of
 from tasks.tuning.label import metrics
 from tasks.tuning.label.rows import Sentence, are_spans, read_sentences
@@ -53,10 +54,13 @@ def prepare(settings: LabelSettings, encoder: Encoder, config: ModelConfig) -> T
     frame, length = read_frame(encoder, 1, config.family), min(settings.length, config.context)
     last = config.family == "decoder"
     taught, asked = (list(_pieces(encoder, frame, side, length, last)) for side in (train, heldout))
+    counts = Counter(tag for one in train for tag in one.tags)
     arrays = arrays_of([piece.row for piece in taught], config, encoder.pad)
     return Task(
         head=Head("token", len(names)),
-        train=arrays | {"tags": _targets(taught, train, names, arrays)},
+        train=arrays
+        | {"tags": _targets(taught, train, names, arrays)}
+        | weights_of(settings.class_weights, names, counts),
         heldout=arrays_of([piece.row for piece in asked], config, encoder.pad),
         measure=partial(_measure, train, heldout, asked, names),
         used=len(train) + len(heldout),
@@ -64,7 +68,7 @@ def prepare(settings: LabelSettings, encoder: Encoder, config: ModelConfig) -> T
         names=names,
         facts={
             "labels": names,
-            "words_per_tag": dict(sorted(Counter(t for s in train for t in s.tags).items())),
+            "words_per_tag": dict(sorted(counts.items())),
         },
     )
 

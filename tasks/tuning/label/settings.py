@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from tasks.tuning.class_weights import ClassWeights
 from tasks.tuning.files import COLUMNS
 from tasks.tuning.settings import HeadSettings
 
@@ -26,6 +27,7 @@ class LabelSettings(HeadSettings):
         description="the column of the tags, counted from 1; null is the last one, of a .conllu "
         "the universal part of speech",
     )
+    class_weights: ClassWeights = None
     length: int = Field(
         128, ge=2, description="tokens of a row at most; longer sentences become several rows"
     )

@@ -58,7 +58,8 @@ def tune(
         raise BadInput(f"{base} is an encoder; texts are written by a decoder")
     sides = rows_of(settings)
     suffix = ("\n" if family == "decoder" else "") if settings.suffix is None else settings.suffix
-    length = min(settings.length, context // 2 if family == "decoder" else context)
+    # One token is what the decoder begins with.
+    length = min(settings.length, (context if family == "encoder_decoder" else context // 2) - 1)
     layout = Layout(encoder, family, length, suffix, start_ids(base, network, encoder))
     rows = handed(draft, sides, layout)
     count = len(buckets(load_file(rows / TRAINED), settings.batch_tokens))

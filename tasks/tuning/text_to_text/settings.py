@@ -32,7 +32,7 @@ class TextToTextSettings(TuningSettings, PairsSettings):
     """Fine-tuning to write one text for another."""
 
     optimizer: OptimizerSettings = OptimizerSettings(
-        learning_rate=1e-3, schedule="inverse_sqrt", weight_decay=0.0
+        learning_rate=1e-3, schedule="linear", weight_decay=0.01
     )
     also: tuple[PairsSettings, ...] = Field(
         (), description="further files to train on, told apart by their prefixes (T5)"
