@@ -58,19 +58,22 @@ def distil(base: Path, settings: DistillSettings, seed: int, draft: Draft) -> No
         ),
     )
     log.info("%d texts, %d rows, %d steps", len(train), len(rows), steps)
-    weights = launch(job, draft.placement)
-    load_trained(module, weights)
-    names = {"id2label": dict(enumerate(lessons.names))} if isinstance(lessons, Classes) else {}
-    student = module.student
-    network = readable(student.network, base)
-    save_model(draft.path, student if isinstance(student, Headed) else network, base, **names)
-    counts = [float(parameter_count(one.network.config)) for one in learners(module)]
-    draft.metrics |= lessons.measure(module, held)
+    load_trained(module, launch(job, draft.placement))
+    write(draft, module, lessons, base)
+    draft.metrics |= lessons.measure(module, held) | {"rows": float(len(heldout))}
     draft.metrics |= {} if before is None else {"loss_before": before}
-    draft.metrics |= {"params": counts[0], "params_teacher": counts[1], "rows": float(len(heldout))}
-    write_history(draft, (*HISTORY, *TOLD))
     keep_ledger(draft, len(train) + len(heldout), rejects)
     draft.facts |= {"task": describe(settings), "training_rows": len(train)}
+
+
+def write(draft: Draft, module: Distilled, lessons: Lessons, base: Path) -> None:
+    """The student's model folder, its history, and the sizes of both."""
+    names = {"id2label": dict(enumerate(lessons.names))} if isinstance(lessons, Classes) else {}
+    student, network = module.student, readable(module.student.network, base)
+    save_model(draft.path, student if isinstance(student, Headed) else network, base, **names)
+    write_history(draft, (*HISTORY, *TOLD))
+    counts = [float(parameter_count(one.network.config)) for one in learners(module)]
+    draft.metrics |= {"params": counts[0], "params_teacher": counts[1]}
 
 
 def texts_of(settings: DistillSettings) -> tuple[list[Snippet], list[Snippet], Counter[str]]:
