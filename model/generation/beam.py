@@ -35,10 +35,12 @@ def beam_search(
     """The continuation with the best score that `beams` hypotheses lead to.
 
     The score is log p / ((5 + n) / 6)^a of n tokens, the stop id among them, with a the
-    `length_penalty` (Wu et al. 2016, equation 14). At 0 it is the log-probability itself; the
-    larger, the longer the answers. Each step keeps the `beams` likeliest extensions that go on;
-    those that end are finished when they are among the `beams` likeliest of all. The search stops
-    when no running hypothesis can overtake the best finished one. Raises as `stream` does.
+    `length_penalty` (Wu et al. 2016, equation 14). At 0 it is the log-probability itself, and the
+    answer that of Transformers; else that library divides by n^a, which favours longer answers more
+    and may choose another. The larger, the longer the answers. Each step keeps the `beams`
+    likeliest extensions that go on; those that end are finished when they are among the `beams`
+    likeliest of all. The search stops when no running hypothesis can overtake the best finished
+    one. Raises as `stream` does.
     """
     if beams < 1:
         raise ValueError(f"num_beams is {beams}; it must be at least 1")

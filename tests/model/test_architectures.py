@@ -12,7 +12,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from model import hub
-from model.generation import Ending, generate
+from model.generation import Ending, beam_search, generate
 
 TYPES = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
 SIZES = {
@@ -195,6 +195,21 @@ def test_greedy_generation_through_the_cache_is_that_of_transformers(name, tmp_p
             torch.tensor([prompt]), max_new_tokens=14, do_sample=False, eos_token_id=None
         )
         assert found.ids == out[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("name", ["llama-attention-bias", "olmo2", "gemma3"])
+def test_beams_without_a_length_penalty_are_those_of_transformers(name, tmp_path):
+    model = instance(name)
+    model.save_pretrained(tmp_path)
+    network, prompts = hub.load(tmp_path), ([5, 9, 8], [20, 21], [40, 3, 7, 7])
+    for prompt, stop in zip(prompts, (3, 6, 9), strict=True):
+        out = model.generate(
+            torch.tensor([prompt]), max_new_tokens=9, num_beams=4, do_sample=False,
+            length_penalty=0.0, eos_token_id=stop,
+        )[0, len(prompt) :].tolist()  # fmt: skip
+        expected = out[: out.index(stop)] if stop in out else out
+        found = beam_search(network, prompt, Ending(9, frozenset({stop})), beams=4)
+        assert found.ids == expected
 
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 9))]
