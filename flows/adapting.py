@@ -11,9 +11,8 @@ from cluster.store import Store
 from flows.recipe import Recipe, apply_override, validate
 from tasks.data.reading.remote import HUB
 
-KNOWN = ("pretrain", "classify", "regress", "label", "extract", "translate", "summarise")
-KNOWN += ("instruct", "prefer", "distill")
-TASKS = [task for task in KNOWN if task in Recipe.model_fields]
+TASKS = ("pretrain", "classify", "regress", "label", "extract", "translate", "summarise")
+TASKS += ("instruct", "prefer", "distill")
 LONGEST_NAME = 64
 
 

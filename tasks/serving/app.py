@@ -28,7 +28,7 @@ from cluster.errors import BadInput
 from model.generation.engine import Full
 from tasks.serving.forms import Chats, Completions, Form, Refused
 from tasks.serving.metrics import exposition
-from tasks.serving.protocol import ChatRequest, CompletionRequest
+from tasks.serving.protocol import ChatRequest, CompletionRequest, EmbeddingRequest
 from tasks.serving.service import Service
 
 PAGE = Path(__file__).with_name("page.html")
@@ -57,6 +57,7 @@ def application(service: Service, limits: Limits, key: str | None) -> Starlette:
         Route("/metrics", door.metrics),
         Route("/v1/models", door.guarded("models", door.models)),
         Route("/v1/completions", door.guarded("completions", door.completions), methods=["POST"]),
+        Route("/v1/embeddings", door.guarded("embeddings", door.embeddings), methods=["POST"]),
         Route("/v1/chat/completions", door.guarded("chat", door.chat), methods=["POST"]),
     ]
     handlers = {404: _not_found, 405: _not_found}
@@ -121,6 +122,11 @@ class Door:
         """The next turn of a conversation."""
         asked = await self._read(request, ChatRequest)
         return await self._reply(request, asked, Chats(self.service, asked))
+
+    async def embeddings(self, request: Request) -> Response:
+        """Texts as vectors."""
+        asked = await self._read(request, EmbeddingRequest)
+        return JSONResponse(await asyncio.to_thread(self.service.embed, asked))
 
     def _check_key(self, request: Request) -> None:
         if self.key is None:

@@ -6,7 +6,7 @@ wish that nobody fulfils.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -146,6 +146,22 @@ class ChatRequest(Asked):
     def likeliest(self) -> int | None:
         """See `CompletionRequest`."""
         return self.top_logprobs if self.logprobs else None
+
+
+class EmbeddingRequest(BaseModel):
+    """`POST /v1/embeddings`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = None
+    input: str | Annotated[list[str], Field(min_length=1, max_length=2048)]
+    encoding_format: Literal["float", "base64"] = "float"
+    user: str | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """Each text."""
+        return [self.input] if isinstance(self.input, str) else self.input
 
 
 def _text(content: Any) -> str:

@@ -5,6 +5,7 @@ service.start()
 answers = service.complete(CompletionRequest(prompt="Once"), loop)
 """
 
+import base64
 import itertools
 import logging
 import secrets
@@ -14,18 +15,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cluster.errors import BadInput
 from model.flops import parameter_count
 from model.generation.engine import Capacity, Engine
 from model.generation.request import Request
 from model.transformer import Transformer
+from tasks.evaluation.embedding.contextual import embed_texts
 from tasks.inference.generation import load_model
 from tasks.inference.text_stream import TextStream
 from tasks.serving.answers import Answer
 from tasks.serving.constrained import Grammar, grammar_of
-from tasks.serving.protocol import Asked, ChatRequest, CompletionRequest
+from tasks.serving.protocol import Asked, ChatRequest, CompletionRequest, EmbeddingRequest
 from tasks.tokens.chat import prompt_ids
 
+EMBEDDED_LAYERS = 4
 log = logging.getLogger("headrace.serve")
 
 
@@ -46,9 +51,11 @@ class Service:
             )
         self.folder, self.name, self.started = folder, name, time.time()
         self.config, self.facts = network.config, facts
-        self.engine = Engine(network, capacity)
+        self.network, self.engine = network, Engine(network, capacity)
         self.ended: dict[str, int] = {}
         self._closed = False
+        self._turn = threading.Lock()
+        """Of whom uses the network."""
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -87,7 +94,8 @@ class Service:
         """Step until closed; a step that fails ends the rows in it, and no others."""
         while not (self._closed and not self.busy):
             try:
-                worked = self.engine.step()
+                with self._turn:
+                    worked = self.engine.step()
             except Exception:
                 log.exception("a step of the engine failed; its %d answers end", self.busy)
                 self.engine.abandon()
@@ -110,6 +118,18 @@ class Service:
         prompt = prompt_ids(self.encoder, asked.messages)
         most = asked.most or max(1, self.config.context - len(prompt))
         return self._submitted(asked, [prompt], most, asked.likeliest)
+
+    def embed(self, asked: EmbeddingRequest) -> dict[str, Any]:
+        """The embedding of each text: the mean of its tokens' states in the last four layers."""
+        layers = min(EMBEDDED_LAYERS, self.config.depth)
+        with self._turn:
+            vectors, tokens = embed_texts(self.network, self.encoder, asked.texts, layers)
+        data = [
+            {"object": "embedding", "index": index, "embedding": _written(asked, vector)}
+            for index, vector in enumerate(vectors)
+        ]
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return {"object": "list", "data": data, "model": self.name, "usage": usage}
 
     def _ids(self, prompt: str | list[int]) -> list[int]:
         if isinstance(prompt, str):
@@ -208,3 +228,9 @@ class Service:
         params = f"{parameter_count(self.config):,}"
         facts = {"parameters": params, "context": f"{self.config.context:,} tokens", **self.facts}
         return {"model": self.name, "chat": self.encoder.roles.template is not None, "facts": facts}
+
+
+def _written(asked: EmbeddingRequest, vector: np.ndarray) -> Any:
+    if asked.encoding_format == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return vector.tolist()

@@ -119,6 +119,25 @@ def test_openais_own_client_is_answered(url: str) -> None:
             client.completions.create(model="gpt", prompt="a")
 
 
+def test_texts_are_embedded(url: str, folder: Path) -> None:
+    import base64
+
+    import numpy as np
+
+    from tasks.evaluation.embedding.contextual import embed_texts
+
+    texts = ["say one", "two again and again"]
+    network, encoder = load_model(folder)
+    direct, tokens = embed_texts(network, encoder, texts, 2)
+    reply = post(url, "embeddings", input=texts, model="pub").json()
+    np.testing.assert_allclose([one["embedding"] for one in reply["data"]], direct, atol=1e-5)
+    assert reply["usage"]["total_tokens"] == tokens
+    packed = post(url, "embeddings", input=texts[0], encoding_format="base64").json()
+    raw = base64.b64decode(packed["data"][0]["embedding"])
+    np.testing.assert_allclose(np.frombuffer(raw, "<f4"), direct[0], atol=1e-5)
+    assert post(url, "embeddings", input=["a", ""]).status_code == 400
+
+
 def test_a_stop_text_ends_an_answer_before_it(url: str) -> None:
     whole = text_of(url, "say one", logit_bias={"65": 8, "66": 8}, temperature=1, seed=2)
     stop = whole[3:5]

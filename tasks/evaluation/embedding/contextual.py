@@ -84,6 +84,22 @@ def embed_file(
     return found | {"failed": dict(failed), "to": str(to)}
 
 
+def embed_texts(
+    network: "Network", encoder: "Encoder", texts: Sequence[str], layers: int
+) -> tuple[np.ndarray, int]:
+    """The embedding of each text, [texts, width], and the tokens of all; the end of one that is
+    longer than the context is left out. Raises BadInput for a text without tokens.
+    """
+    from tasks.tokens.frames import read_frame
+
+    room = network.config.context - read_frame(encoder, 1, network.config.family).marks
+    tokens = [encoder.encode_marked(text, [(0, len(text))])[:room] for text in texts]
+    if not all(tokens):
+        raise BadInput(f"text {tokens.index([])} of {len(texts)} has no tokens to embed")
+    examples = [Example("", one, range(len(one)), "", None) for one in tokens]
+    return _embed(network, encoder, examples, layers), sum(map(len, tokens))
+
+
 def _last(layers: str) -> int:
     """How many of the last layers are meant: `last` is one, `last4` four."""
     match = re.fullmatch(r"last(\d*)", layers)
