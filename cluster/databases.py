@@ -18,10 +18,16 @@ from pathlib import Path
 
 from cluster.home import cache_folder
 
+COPY = "_alembic_tmp_"
+"""What the name of a table's copy begins with."""
+
 
 def create_database(path: Path, library: str, make: Callable[[Path], object]) -> None:
-    """Put a library's empty database in its place, unless one is there; `make` makes it."""
+    """Put a library's empty database in its place; `make` makes it. One that is there stays, and is
+    mended. For the one process that will open it first.
+    """
     if path.exists():
+        _mend(path)
         return
     kept = cache_folder("databases") / f"{library}-{version(library)}.db"
     if not kept.exists():
@@ -33,6 +39,20 @@ def create_database(path: Path, library: str, make: Callable[[Path], object]) ->
             _place(whole, kept)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         _place(Path(shutil.copyfile(kept, Path(folder, "whole.db"))), path)
+
+
+def _mend(path: Path) -> None:
+    """Undo what a kill left of the change of a table, which SQLite makes by a copy: without this
+    the library cannot change it again, and does not start.
+    """
+    with closing(sqlite3.connect(path, timeout=60)) as database, database:
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        for copy in sorted(name for name in tables if name.startswith(COPY)):
+            table = copy.removeprefix(COPY)
+            if table in tables:
+                database.execute(f'DROP TABLE "{copy}"')
+            else:  # killed between its end and the copy's new name
+                database.execute(f'ALTER TABLE "{copy}" RENAME TO "{table}"')
 
 
 def _place(made: Path, path: Path) -> None:

@@ -19,7 +19,7 @@ from cluster.settings import Record
 
 STOP_SECONDS = 8.0
 ORPHAN_SECONDS = 2.0
-TAIL_LINES = 15
+TAIL_LINES = 30
 
 
 class Process(Record):

@@ -17,7 +17,12 @@ LONGEST_NAME = 64
 
 
 def adaptation(
-    model: str, task: str, data: str, teacher: str | None, overrides: Sequence[str]
+    model: str,
+    task: str,
+    data: str,
+    teacher: str | None,
+    overrides: Sequence[str],
+    seeds: int = 1,
 ) -> Recipe:
     """The recipe, with `a.b=value` overrides applied. `teacher` is of distillation only.
 
@@ -29,7 +34,10 @@ def adaptation(
     if teacher and "teacher" not in _keys(task):
         raise BadInput(f"--teacher: task {task} has none: leave it out")
     origin = found(model)
-    values: dict[str, Any] = {"name": _name(task, model), "model": {"from": origin}}
+    start = {"model": {"from": origin}, "seeds": seeds}
+    values: dict[str, Any] = {"name": _name(task, model), **start}
+    if task == "pretrain" and seeds > 1:
+        raise BadInput("--seeds: of a tuning; going on with training is done once")
     if task == "pretrain":
         values |= {"sources": [data], "pretrain": {}}
     else:

@@ -97,6 +97,12 @@ def untrained(dag: Dag, recipe: Recipe, task: TextToTextSettings) -> Node:
     return dag.add(fresh, tokenizer=tokenizer, model=model, context=context, seed=recipe.seed)
 
 
+def begun(dag: Dag, recipe: Recipe) -> Node | Artifact:
+    """What is tuned of a recipe that pretrains nothing."""
+    task = recipe.from_nothing
+    return untrained(dag, recipe, task) if task else started(dag, recipe)
+
+
 def started(dag: Dag, recipe: Recipe) -> Node | Artifact:
     """The model that a recipe starts from: an artifact of this home, or one taken in."""
     origin = recipe.model.origin
@@ -142,7 +148,7 @@ def arrangement(dag: Dag, recipe: Recipe, data: Data) -> dict[str, Any]:
 
 def scaling_laws(dag: Dag, recipe: Recipe, data: Data | None = None) -> Node:
     """A grid of small runs, the law fitted to them, and the larger runs that it predicts."""
-    if recipe.over:
+    if recipe.over or (recipe.seeds > 1 and not recipe.pretrain):
         return ablation(dag, recipe, variant_score)
     if recipe.seeds > 1 or recipe.one_at_a_time:
         asked = f"seeds: {recipe.seeds}, one_at_a_time: {recipe.one_at_a_time}".lower()
@@ -155,16 +161,17 @@ def scaling_laws(dag: Dag, recipe: Recipe, data: Data | None = None) -> Node:
 
 
 def variant_score(dag: Dag, recipe: Recipe) -> Node:
-    """The held-out score of a pretrained model that is one of several."""
+    """The held-out score of a pretrained model that is one of several; of a recipe that pretrains
+    none, the last of its tunings.
+    """
+    if recipe.pretrain is None:
+        return tuned(dag, recipe, begun(dag, recipe))[-1]
     model = pretrained(dag, recipe, variant=True)
     return next(n for n in dag if n.spec.stage == "evaluate" and n.arguments["model"] is model)
 
 
-def adapted(dag: Dag, recipe: Recipe, model: Node | Artifact) -> None:
-    """Fine-tuning with heads and to write texts, a smaller model, tuning to answer and to be
-    preferred; answers of the last of these, and their judgement; exams.
-    """
-    last = model
+def tuned(dag: Dag, recipe: Recipe, model: Node | Artifact) -> list[Node]:
+    """With heads, to write texts, as a smaller model, to answer and to be preferred."""
     tasks = {
         classify: recipe.classify,
         regress: recipe.regress,
@@ -172,16 +179,25 @@ def adapted(dag: Dag, recipe: Recipe, model: Node | Artifact) -> None:
         extract: recipe.extract,
         translate: recipe.translate,
         summarise: recipe.summarise,
+        distill: recipe.distill,
+        instruct: recipe.instruct,
     }
-    for task, settings in tasks.items():
-        if recipe.asks_for(task.__name__):
-            dag.add(task, model=model, settings=settings, seed=recipe.seed)
-    if recipe.asks_for("distill"):
-        dag.add(distill, model=model, settings=recipe.distill, seed=recipe.seed)
-    if recipe.asks_for("instruct"):
-        last = dag.add(instruct, model=model, settings=recipe.instruct, seed=recipe.seed)
+    made = [
+        dag.add(task, model=model, settings=settings, seed=recipe.seed)
+        for task, settings in tasks.items()
+        if recipe.asks_for(task.__name__)
+    ]
     if recipe.asks_for("prefer") and recipe.prefer is not None:
-        last = preferred(dag, recipe.prefer, recipe.seed, last)
+        spoken = next((node for node in made if node.spec.stage == "instruct"), model)
+        made.append(preferred(dag, recipe.prefer, recipe.seed, spoken))
+    return made
+
+
+def adapted(dag: Dag, recipe: Recipe, model: Node | Artifact) -> None:
+    """The tunings; answers of the last that answers, and their judgement; exams."""
+    last = model
+    for node in tuned(dag, recipe, model):
+        last = node if node.spec.stage in ("instruct", "prefer") else last
     if isinstance(last, Node) and last is not model:
         answered(dag, recipe, last)
     for path in recipe.evaluate.exams:
@@ -238,12 +254,8 @@ def searched(dag: Dag, rows_hash: str) -> dict[str, Node]:
 
 def end_to_end(dag: Dag, recipe: Recipe) -> None:
     """Everything: data, model, tuning and scores, scaling laws."""
-    task = None if recipe.pretrain or recipe.model.origin else recipe.from_nothing
-    data = prepare_data(dag, recipe) if recipe.sources and not task else None
-    if task:
-        model: Node | Artifact = untrained(dag, recipe, task)
-    else:
-        model = pretrained(dag, recipe, data) if recipe.pretrain else started(dag, recipe)
+    data = prepare_data(dag, recipe) if recipe.sources and not recipe.from_nothing else None
+    model = pretrained(dag, recipe, data) if recipe.pretrain else begun(dag, recipe)
     adapted(dag, recipe, model)
     if recipe.asks_for("sweep") and not recipe.over:
         scaling_laws(dag, recipe, data)

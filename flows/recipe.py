@@ -166,7 +166,9 @@ class Recipe(Settings):
     @property
     def from_nothing(self) -> "TextToTextSettings | None":
         """The task that a network without pretraining learns, by its pairs alone; None if none."""
-        return (self.translate or self.summarise) if self.sources else None
+        if self.pretrain or self.model.origin or not self.sources:
+            return None
+        return self.translate or self.summarise
 
     @property
     def training(self) -> PretrainSettings:

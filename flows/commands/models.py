@@ -94,6 +94,9 @@ def adapt(
         bool,
         typer.Option("--show-targets", help="print what would be taught of some rows, and end"),
     ] = False,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="tune so often, and tell mean and range of each figure")
+    ] = 1,
     overrides: Overrides = None,
     rebuild: Rebuild = None,
     metric: Metric = None,
@@ -107,12 +110,13 @@ def adapt(
     """
     from flows.adapting import adaptation
 
-    made = partial(adaptation, model, task, data, teacher, overrides or ())
+    made = partial(adaptation, model, task, data, teacher, overrides or (), seeds)
     if show_targets:
         _show_targets(made(), task, as_json)
         return
     told = partial(_adapted, task)
-    carry_out("all", made, overrides, rebuild, as_json, metric=metric, result_of=told)
+    goal = "sweep" if seeds > 1 else "all"
+    carry_out(goal, made, overrides, rebuild, as_json, metric=metric, result_of=told)
 
 
 def _show_targets(recipe: "Recipe", task: str, as_json: bool) -> None:
@@ -129,13 +133,13 @@ def _show_targets(recipe: "Recipe", task: str, as_json: bool) -> None:
 
 
 def _adapted(task: str, record: dict[str, Any]) -> dict[str, Any]:
-    """Where the tuned model lies, and its figures."""
+    """Where the tuned model lies, of several seeds that of the first, and its figures."""
     from cluster.artifact import Artifact
 
     made = [s["artifact"] for s in record["stages"] if s["stage"] == task and s["artifact"]]
     if not made:  # it failed, which is told at the end
         return {"artifact": None, "metrics": {}}
-    artifact = Artifact.load(Path(made[-1]))
+    artifact = Artifact.load(Path(made[0]))
     return {"artifact": str(artifact.path), "metrics": artifact.manifest.metrics}
 
 
@@ -150,8 +154,8 @@ def embed(
     target: Annotated[
         str | None,
         typer.Option(
-            help="embed a word of the text: the field with the word, or with [begin, end] in"
-            " characters; default the whole text"
+            help="embed a word of the text: the field with the word, or with the first of its"
+            " characters and the one behind it; default the whole text"
         ),
     ] = None,
     centroids: Annotated[

@@ -73,16 +73,16 @@ def _training(dag: Dag, recipe: Recipe, config: ModelConfig) -> dict[str, Any]:
 
 def _variant(variant: Variant) -> dict[str, Any]:
     """What is varied, with which seeds, and what each of these trainings takes."""
-    recipe = variant.recipe
-    config = recipe.model.config(recipe.tokenizer.vocab_size, recipe.training.context)
-    each = flops_per_token(config, recipe.training.context) * recipe.training.tokens
+    recipe, training = variant.recipe, variant.recipe.pretrain
+    config = recipe.model.config(recipe.tokenizer.vocab_size, training.context if training else 1)
+    tokens = training.tokens if training else 0
     return {
         "label": variant.label,
         "values": variant.values,
         "seeds": [seeded.recipe.seed for seeded in variant.seeded()],
         "params": parameter_count(config),
-        "tokens": recipe.training.tokens,
-        "flops": each,
+        "tokens": tokens,
+        "flops": flops_per_token(config, training.context) * tokens if training else 0,
     }
 
 

@@ -52,15 +52,27 @@ def show_variants(out: Output, result: Mapping[str, Any]) -> None:
     out.table(columns, map(_row, result["variants"]))
     out.say("")
     for variant in result["variants"]:
+        if ranges := variant.get("ranges"):
+            _show_ranges(out, variant["label"], ranges)
         if variant["status"] != "finished":
             out.say(f"{variant['label']}: {variant['status']}, {variant['why']}")
     for warning in result["warnings"]:
         out.say(f"warning: {warning}")
+    if len(result["variants"]) == 1:  # of several seeds
+        return
     if result["best"] is None:
         out.say(f"no best  {result['why_no_best']}")
     else:
         best = next(v["label"] for v in result["variants"] if v["values"] == result["best"])
         out.say(f"best     {best}: {result['test']}")
+
+
+def _show_ranges(out: Output, label: str, ranges: Mapping[str, Mapping[str, float]]) -> None:
+    """Every figure over the seeds."""
+    ends = ("mean", "low", "high")
+    rows = ((name, *(f"{found[end]:.4g}" for end in ends)) for name, found in ranges.items())
+    out.table((label, "mean", "lowest", "highest"), rows)
+    out.say("")
 
 
 def _row(variant: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -31,7 +31,7 @@ from model.cache import Cache
 from model.generation.choosing import choose, scored
 from model.generation.ending import Token
 from model.generation.prefixes import Prefixes, shared
-from model.generation.reader import usable
+from model.generation.reader import Network, usable
 from model.generation.request import Reason, Request
 from model.generation.sampling import uniforms
 from model.ragged import RaggedCache
@@ -80,9 +80,11 @@ class Engine:
     Raises `ValueError` for a network that is no decoder.
     """
 
-    def __init__(self, network: Transformer, capacity: Capacity = Capacity()) -> None:
+    def __init__(self, network: Network, capacity: Capacity = Capacity()) -> None:
         if not isinstance(network, Transformer) or network.config.family != "decoder":
             raise ValueError(f"model.family is {network.config.family!r}; only a decoder is served")
+        if network.headless:
+            raise ValueError("the model was tuned for another task and has no LM head to write by")
         self.network, self.capacity = network.eval(), capacity
         self.device = network.embedding.weight.device
         self.rows: list[Row] = []

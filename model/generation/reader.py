@@ -150,6 +150,8 @@ def _check(
     network: Network, prompts: Sequence[Sequence[int]], room: int, start_ids: Sequence[int]
 ) -> None:
     config = network.config
+    if network.headless:
+        raise ValueError("the model was tuned for another task and has no LM head to write by")
     if config.family == "encoder":
         raise ValueError("model.family is 'encoder'; only a decoder or encoder_decoder writes text")
     if config.family == "encoder_decoder" and not start_ids:

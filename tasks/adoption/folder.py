@@ -52,7 +52,21 @@ def model_hash(origin: str) -> str:
     folder = folder_of(origin)
     if artifact := known_artifact(folder):
         return artifact.fingerprint
-    return _hash_of([*model_files(folder), *tokenizer_files(folder)])
+    whole = whole_of(folder)
+    adapters = [] if whole == folder else sorted(folder.glob("adapter_*"))
+    return _hash_of([*adapters, *model_files(whole), *tokenizer_files(whole)])
+
+
+def whole_of(folder: Path) -> Path:
+    """The model folder that a folder of adapters is for; another folder itself. Raises BadInput
+    where that is not there.
+    """
+    from model.hub import base_of
+
+    try:
+        return base_of(folder) or folder
+    except ValueError as error:
+        raise BadInput(str(error)) from error
 
 
 def tokenizer_hash(origin: str) -> str:
@@ -87,7 +101,7 @@ def tokenizer_files(folder: Path) -> list[Path]:
 
 def family_of(origin: str) -> str | None:
     """The family of a network, by the config of its folder on this machine; None for another."""
-    if origin.startswith(HUB) or not (Path(origin).expanduser() / CONFIG).is_file():
+    if origin.startswith(HUB) or not Path(origin).expanduser().is_dir():
         return None
     return shape_of(origin).family
 
@@ -110,7 +124,7 @@ def shape_of(origin: str) -> Any:
     from model.hub import load_config
 
     try:
-        return load_config(folder_of(origin))
+        return load_config(whole_of(folder_of(origin)))
     except ValueError as error:
         raise BadInput(str(error)) from error
 

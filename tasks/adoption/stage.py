@@ -16,7 +16,14 @@ from cluster.artifact import Artifact
 from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.adoption.folder import CARD, MODEL, folder_of, model_files, tokenizer_files
+from tasks.adoption.folder import (
+    CARD,
+    MODEL,
+    folder_of,
+    model_files,
+    tokenizer_files,
+    whole_of,
+)
 from tasks.tokens.encoder import load
 from tasks.tokens.vocabulary.settings import TokenizerSettings
 
@@ -29,8 +36,8 @@ class AdoptSettings(Settings):
 
 @stage(version=1)
 def adopt(settings: AdoptSettings, draft: Draft, tokenizer: Artifact | None = None) -> None:
-    """Copy a model folder, as `transformers` writes them, once it was loaded; with another
-    `tokenizer` instead of its own where one is given.
+    """Copy a model folder, as `transformers` writes them, once it was loaded, or merge a folder of
+    adapters into its base; with another `tokenizer` instead of its own where one is given.
 
     Facts: `origin`, `model_type`, `family`, `context`, `vocab_size`, `tokens` (of its tokenizer),
     `license` as its card says it. Metrics: `params`. Raises BadInput for a folder that is no model,
@@ -41,8 +48,10 @@ def adopt(settings: AdoptSettings, draft: Draft, tokenizer: Artifact | None = No
     from tasks.inference.generation import load_model
 
     folder = folder_of(settings.model)
-    names = tokenizer_files(tokenizer.folder() if tokenizer else folder)
-    for file in [*model_files(folder), *names, *folder.glob(CARD)]:
+    whole = whole_of(folder)
+    files = model_files(whole) if whole == folder else _merged(folder, whole, draft.path)
+    names = tokenizer_files(tokenizer.folder() if tokenizer else whole)
+    for file in [*files, *names, *whole.glob(CARD)]:
         shutil.copyfile(file, draft.path / file.name)
     if tokenizer:
         _retokenize(draft.path, tokenizer)
@@ -56,7 +65,7 @@ def adopt(settings: AdoptSettings, draft: Draft, tokenizer: Artifact | None = No
         "context": config.context,
         "vocab_size": config.vocab_size,
         "tokens": encoder.vocab_size,
-        "license": license_of(folder / CARD),
+        "license": license_of(whole / CARD),
     }
 
 
@@ -71,6 +80,16 @@ def adopt_tokenizer(settings: TokenizerSettings, draft: Draft) -> None:
         shutil.copyfile(file, draft.path / file.name)
     encoder = load(draft.path)
     draft.facts = {"vocab_size": encoder.vocab_size, "origin": settings.origin}
+
+
+def _merged(adapters: Path, whole: Path, to: Path) -> list[Path]:
+    """Write a model with its adapters in its weights; no file of it is left to copy."""
+    from model import hub
+    from tasks.inference.generation import load_model
+
+    network, _ = load_model(adapters)
+    hub.save(to, network, hub.special_ids(whole))
+    return []
 
 
 def _retokenize(folder: Path, tokenizer: Artifact) -> None:

@@ -21,7 +21,6 @@ from cluster.errors import BadInput
 from model.flops import parameter_count
 from model.generation.engine import Capacity, Engine
 from model.generation.request import Request
-from model.transformer import Transformer
 from tasks.evaluation.embedding.contextual import embed_texts
 from tasks.inference.generation import load_model
 from tasks.inference.text_stream import TextStream
@@ -44,14 +43,12 @@ class Service:
         self, folder: Path, name: str, capacity: Capacity, facts: Mapping[str, str]
     ) -> None:
         network, self.encoder = load_model(folder)
-        if not isinstance(network, Transformer) or network.config.family != "decoder":
-            raise BadInput(
-                f"{folder} is an {network.config.family}; only decoders are served: `headrace "
-                "generate` asks it one text at a time"
-            )
         self.folder, self.name, self.started = folder, name, time.time()
         self.config, self.facts = network.config, facts
-        self.network, self.engine = network, Engine(network, capacity)
+        try:
+            self.network, self.engine = network, Engine(network, capacity)
+        except ValueError as error:
+            raise BadInput(f"{folder}: {error}") from error
         self.ended: dict[str, int] = {}
         self._closed = False
         self._turn = threading.Lock()

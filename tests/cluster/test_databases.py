@@ -70,6 +70,15 @@ def test_another_home_gets_a_copy_and_what_is_there_stays(tmp_path: Path) -> Non
         assert database.execute("SELECT count(*) FROM empty").fetchone() == (1,)
 
 
+def test_a_table_whose_change_was_killed_is_mended(tmp_path: Path) -> None:
+    path = tmp_path / "mlflow.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        for name in ("runs", "_alembic_tmp_runs", "_alembic_tmp_tags"):
+            database.execute(f"CREATE TABLE {name} (a)")
+    create_database(path, "mlflow", lambda path: pytest.fail("there is one"))
+    assert tables(path) == ["runs", "tags"]
+
+
 def test_both_services_take_what_is_made(tmp_path: Path) -> None:
     """MLflow makes its first experiment anew, where its files belong to the home that opens it."""
     from mlflow import MlflowClient

@@ -16,7 +16,7 @@ from cluster.store import Store
 from flows.adapting import adaptation
 from flows.cli import app
 from flows.end_to_end import plan
-from flows.plan.dag import Dag, Node
+from flows.plan.dag import Dag
 from flows.plan.estimate import estimate
 from flows.recipe import Recipe
 from flows.views.inspection import lineage_of
@@ -55,11 +55,15 @@ def planned(recipe: Recipe) -> Dag:
     return plan("all", Dag(recipe.name, Store()), recipe)
 
 
-def carried_out(recipe: Recipe, last: str) -> dict[str, Artifact]:
+def carried_out(recipe: Recipe, last: str, goal: str = "all") -> dict[str, Artifact]:
     """Every stage up to `last`, in this process."""
-    dag, done = planned(recipe), dict[str, Artifact]()
+    dag, done = plan(goal, Dag(recipe.name, Store()), recipe), dict[str, Artifact]()
+
+    def made(value: Any) -> Any:
+        return [made(one) for one in value] if isinstance(value, list) else done[value.name]
+
     for node in dag:
-        inputs = {k: done[v.name] for k, v in node.upstream.items() if isinstance(v, Node)}
+        inputs = {key: made(value) for key, value in node.upstream.items()}
         given: dict[str, Any] = {**inputs, **node.given, **node.literals}
         done[node.name] = build(node.function, dag.store, recipe=dag.recipe, **given)
         if node.name == last:
@@ -174,6 +178,24 @@ def test_an_artifact_of_this_home_is_no_copy(
     assert (plan["params"], plan["tokens"]) == (model.manifest.metrics["params"], 0)
 
 
+def test_adapters_are_merged_into_their_base(folder: Path, store: Store, tmp_path: Path) -> None:
+    from model.hub_lora import MATRICES, add_lora, save_adapter
+    from model.lora import LoraShape, adapted, fold
+
+    network = hub.load(folder)
+    add_lora(network, "llama", LoraShape(rank=2, alpha=4.0), MATRICES)
+    with torch.no_grad():
+        for _, layer in adapted(network):
+            for up in layer.lora_B.values():
+                up.weight.normal_(std=0.2)
+    save_adapter(tmp_path / "adapter", network, "llama", folder)
+    recipe = adaptation(str(tmp_path / "adapter"), "instruct", "python://stdlib", None, ())
+    found = weights(carried_out(recipe, "adopt")["adopt"].path)
+    fold(network)
+    assert all(torch.allclose(found[k], v, atol=1e-6) for k, v in network.state_dict().items())
+    assert any(not found[name].equal(weight) for name, weight in weights(folder).items())
+
+
 def test_a_model_of_the_hub_is_fetched_at_its_revision(
     folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +211,23 @@ def test_a_model_of_the_hub_is_fetched_at_its_revision(
     assert set(asked) == {("org/name", "v1", "model")}
     assert adopted.manifest.facts["origin"] == "hf://org/name@v1"
     assert adopted.manifest.facts["tokens"] == load(folder).vocab_size
+
+
+def test_several_seeds_give_a_mean_and_a_range(folder: Path, store: Store, tmp_path: Path) -> None:
+    rows = [{"text": f"say {['one', 'two'][i % 2]} {i}", "label": str(i % 2)} for i in range(60)]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = adaptation(str(folder), "classify", str(data), None, ("classify.epochs=0.5",), 3)
+    dag = plan("sweep", Dag(recipe.name, store), recipe)
+    names = [f"classify/baseline,seed={seed}" for seed in range(3)]
+    assert [node.name for node in dag] == ["adopt", *names, "compare", "report"]
+    done = carried_out(recipe, "compare", "sweep")
+    figures = [done[name].manifest.metrics["accuracy"] for name in names]
+    facts = done["compare"].manifest.facts
+    assert facts["metric"] == "accuracy" and facts["higher_is_better"]
+    (variant,) = facts["variants"]
+    spread = {"mean": pytest.approx(sum(figures) / 3), "low": min(figures), "high": max(figures)}
+    assert variant["n"] == 3 and variant["ranges"]["accuracy"] == spread
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from tasks.scaling.variants.stage import compare
 KEY = "model.depth"
 
 
-def score(store, number, metrics=None, **facts):
-    spec = Spec("evaluate", 1, "mine", {"number": number}, {})
+def score(store, number, metrics=None, stage="evaluate", **facts):
+    spec = Spec(stage, 1, "mine", {"number": number}, {})
     with store.writer(spec), store.draft(spec) as draft:
         draft.metrics = metrics or {}
         draft.facts = facts
@@ -51,6 +51,26 @@ def test_a_variant_that_wins_with_every_seed_is_best(tmp_path):
         KEY: 2,
         "heldout_loss": 4.0,
         "bits_per_byte": 2.0,
+    }
+
+
+def test_of_a_tuning_the_higher_accuracy_is_best(tmp_path):
+    store, scores, runs = Store(tmp_path), [], []
+    for depth, values in enumerate([(0.5, 0.52, 0.51), (0.8, 0.83, 0.81)], start=1):
+        for seed, accuracy in enumerate(values):
+            found = {"accuracy": accuracy, "rows": 100.0}
+            scores.append(score(store, len(scores), found, stage="classify"))
+            runs.append({"label": f"depth={depth}", "values": {KEY: depth}, "seed": seed})
+    facts = build(compare, store, scores=scores, runs=runs).manifest.facts
+    assert facts["metric"] == "accuracy" and facts["higher_is_better"]
+    assert facts["best"] == {KEY: 2}
+    second = facts["variants"][1]
+    assert second["better"] and second["difference"]["mean"] == pytest.approx(0.3033, abs=1e-3)
+    low, high = second["difference"]["interval"]
+    assert 0 < low < second["difference"]["mean"] < high
+    assert second["ranges"]["accuracy"] == {"mean": pytest.approx(0.8133, abs=1e-3)} | {
+        "low": 0.8,
+        "high": 0.83,
     }
 
 

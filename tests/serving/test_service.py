@@ -262,7 +262,7 @@ def test_only_decoders_are_served(tmp_path: Path) -> None:
     hub.save(published_folder(tmp_path / "m"), Transformer(shape), {"eos_token_id": 2})
     for file in (tmp_path / "m").glob("model*index*"):
         file.unlink()
-    with pytest.raises(BadInput, match="only decoders"):
+    with pytest.raises(BadInput, match="only a decoder is served"):
         Service(tmp_path / "m", "m", Capacity(), {})
 
 

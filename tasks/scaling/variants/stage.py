@@ -12,25 +12,45 @@ from tasks.training.facts import Ending
 
 Row = dict[str, Any]
 FINISHED = "finished"
+MEASURED = {
+    "classify": "accuracy",
+    "regress": "pearson",
+    "label": "f1",
+    "extract": "f1",
+    "translate": "bleu",
+    "summarise": "rougeL",
+    "prefer": "reward_accuracy",
+    "distill": "accuracy",
+}
+"""What tunings are compared by, where they have it; higher is better."""
+LOSSES = ("accuracy", "answer_loss", "loss")
+"""Else the first of these that they have."""
 
 
 @stage(version=3, tracked=True)
 def compare(scores: list[Artifact], runs: list[Row], draft: Draft) -> None:
-    """Set the held-out scores of some trainings beside what tells them apart.
+    """Set the held-out scores of some trainings, or tunings, beside what tells them apart.
 
     `runs` describe them: `label` of the variant, its `values`, and the `seed`. The first variant is
-    the baseline. Facts are `metric`, lower being better; `rows` (label, seed, values and metrics of
-    each run, in the order given; without metrics `status` and `why`); `variants` (see `summary`);
-    `best`, the values of the variant that is, by `test`, better than each of the others, or None
-    with the reason in `why_no_best`; `warnings`. Also as `variants.csv`, means below the runs.
+    the baseline. Facts are `metric`, of which lower is better unless `higher_is_better`, which
+    tunings have; `rows` (label, seed, values and metrics of each run, in the order given; without
+    metrics `status` and `why`); `variants` (see `summary`; of tunings with `ranges` over the seeds
+    of every figure); `best`, the values of the variant that is, by `test`, better than each of the
+    others, or None with the reason in `why_no_best`; `warnings`. Also as `variants.csv`, means
+    below the runs.
     """
     from tasks.scaling.law.runs import write
 
     rows = [_row(run, score) for run, score in zip(runs, scores, strict=True)]
-    metric = _metric(rows)
-    variants = summary(runs, rows, metric)
-    winner, why = _best(variants, rows, metric, scores)
+    metric, higher = _metric(rows, scores)
+    variants = summary(runs, rows, metric, higher)
+    winner, why = _best(variants, rows, metric, scores, higher)
+    tuned = scores[0].manifest.stage != "evaluate"
+    if tuned:
+        for variant in variants:
+            variant["ranges"] = _ranges(rows, variant["label"])
     draft.rows = len(rows)
+    draft.facts |= {"higher_is_better": higher} if tuned else {}
     draft.facts |= {
         "metric": metric,
         "rows": rows,
@@ -48,7 +68,9 @@ def compare(scores: list[Artifact], runs: list[Row], draft: Draft) -> None:
     write(draft.path / "variants.csv", [*rows, *(_mean_row(v, metric) for v in variants)])
 
 
-def summary(runs: Sequence[Row], rows: Sequence[Row], metric: str) -> list[Row]:
+def summary(
+    runs: Sequence[Row], rows: Sequence[Row], metric: str, higher: bool = False
+) -> list[Row]:
     """A row a variant: `label`, `values`, `n` seeds with a figure, `mean` and its 95 % `interval`,
     `status` and `why` of the first seed without a figure; and against the baseline at the same
     seeds `difference` {mean, interval, n}, `p` of being no better, and whether it is `better`, all
@@ -57,7 +79,8 @@ def summary(runs: Sequence[Row], rows: Sequence[Row], metric: str) -> list[Row]:
     described = {run["label"]: run for run in runs}
     figures = {label: _figures(rows, label, metric) for label in described}
     baseline, *others = described
-    gaps = {label: difference(figures[label], figures[baseline]) for label in others}
+    tested = {label: _falling(figures[label], higher) for label in figures}
+    gaps = {label: difference(tested[label], tested[baseline]) for label in others}
     known = {label: gap for label, gap in gaps.items() if gap is not None}
     sure = dict(zip(known, better(list(known.values())), strict=True))
     return [
@@ -65,7 +88,7 @@ def summary(runs: Sequence[Row], rows: Sequence[Row], metric: str) -> list[Row]:
             "label": label,
             "values": run["values"],
             **_spread(figures[label]),
-            **_against(gaps.get(label)),
+            **_against(gaps.get(label), higher),
             "better": sure.get(label),
             **_ending(rows, label, metric),
         }
@@ -78,12 +101,36 @@ def _row(run: Row, score: Artifact) -> Row:
     return {"variant": run["label"], "seed": run["seed"], **run["values"], **found}
 
 
-def _metric(rows: Sequence[Row]) -> str:
-    """Bits compare models with other tokenizers too; some objectives have none."""
+def _metric(rows: Sequence[Row], scores: Sequence[Artifact]) -> tuple[str, bool]:
+    """What is compared, and whether higher is better. Bits compare models with other tokenizers
+    too; some objectives have none.
+    """
+    measured = MEASURED.get(scores[0].manifest.stage)
+    if measured in rows[0]:
+        return measured, True
+    if scores[0].manifest.stage != "evaluate":
+        found = next((name for name in LOSSES if name in rows[0]), LOSSES[-1])
+        return found, found == "accuracy"
     finished = [row for row in rows if "heldout_loss" in row]
     bits = ("bits_per_byte", "bits_per_predicted_byte")
     everyones = (name for name in bits if all(name in row for row in finished))
-    return next(everyones, "heldout_loss")
+    return next(everyones, "heldout_loss"), False
+
+
+def _ranges(rows: Sequence[Row], label: str) -> dict[str, dict[str, float]]:
+    """Mean, lowest and highest over the seeds of every figure that all of them have."""
+    mine = [row for row in rows if row["variant"] == label]
+    names = [name for name in mine[0] if all(isinstance(row.get(name), float) for row in mine)]
+    columns = {name: [row[name] for row in mine] for name in names}
+    return {
+        name: {"mean": math.fsum(values) / len(values), "low": min(values), "high": max(values)}
+        for name, values in columns.items()
+    }
+
+
+def _falling(figures: Mapping[int, float], higher: bool) -> Mapping[int, float]:
+    """Figures of which lower is better."""
+    return {seed: -figure for seed, figure in figures.items()} if higher else figures
 
 
 def _figures(rows: Sequence[Row], label: str, metric: str) -> dict[int, float]:
@@ -98,11 +145,13 @@ def _spread(figures: Mapping[int, float]) -> Row:
     return {"n": len(figures), "mean": mean, "interval": interval and list(interval)}
 
 
-def _against(gap: Difference | None) -> Row:
+def _against(gap: Difference | None, higher: bool) -> Row:
     if gap is None:
         return {"difference": None, "p": None}
-    between = gap.interval and list(gap.interval)
-    return {"difference": {"mean": gap.mean, "interval": between, "n": gap.n}, "p": gap.p}
+    mean, between = gap.mean, gap.interval and list(gap.interval)
+    if higher:
+        mean, between = -mean, between and [-between[1], -between[0]]
+    return {"difference": {"mean": mean, "interval": between, "n": gap.n}, "p": gap.p}
 
 
 def _ending(rows: Sequence[Row], label: str, metric: str) -> Row:
@@ -115,7 +164,11 @@ def _ending(rows: Sequence[Row], label: str, metric: str) -> Row:
 
 
 def _best(
-    variants: Sequence[Row], rows: Sequence[Row], metric: str, scores: Sequence[Artifact]
+    variants: Sequence[Row],
+    rows: Sequence[Row],
+    metric: str,
+    scores: Sequence[Artifact],
+    higher: bool,
 ) -> tuple[Row | None, str]:
     """The best variant, or the reason why none is called so."""
     by_label = {variant["label"]: variant for variant in variants}
@@ -123,7 +176,8 @@ def _best(
     if len(objectives) > 1:
         named = ", ".join(sorted(objectives))
         return None, f"the objectives differ ({named}): their figures do not compare"
-    name, why = best({label: _figures(rows, label, metric) for label in by_label})
+    figures = {label: _falling(_figures(rows, label, metric), higher) for label in by_label}
+    name, why = best(figures)
     return None if name is None else by_label[name], why
 
 
