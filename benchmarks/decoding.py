@@ -4,7 +4,8 @@
 
 Both load the same model folder, a LLaMA shape with random fp32 weights, read prompts of 16 tokens
 and write the same number of tokens, as many rows at once as the batch says; the tokens must be
-equal. Headrace does so twice, with its step as it is and compiled. All take turns in one process.
+equal. Headrace does so three times: with its step as it is and compiled, and by the engine that
+serves, whose batch is ragged. All take turns in one process.
 Figures are milliseconds a step, medians over rounds, compiling left out; in brackets, how many
 times as long transformers takes. The time is the CPU's with one thread, the clock's with more.
 """
@@ -21,7 +22,9 @@ from transformers import AutoModelForCausalLM
 
 from model import hub
 from model.config import ModelConfig, from_depth
-from model.generation import Ending, generate
+from model.generation import Ending, Token, generate
+from model.generation.engine import Capacity, Engine, complete
+from model.generation.request import Request
 from model.transformer import Transformer
 
 PROMPT = 16
@@ -43,11 +46,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    print("shape batch      headrace      compiled  transformers")
+    print("shape batch      headrace      compiled        engine  transformers")
     for name in [options.shape] if options.shape else SHAPES:
         with tempfile.TemporaryDirectory() as folder:
             hub.save(folder, random_network(SHAPES[name]))
-            for batch in (1, 8):
+            for batch in (1, 8, 32):
                 decoders = sides(folder, batch, options.tokens)
                 *ours, theirs = (
                     1000 * s / options.tokens for s in measure(decoders, options.rounds)
@@ -77,6 +80,19 @@ def sides(folder: str, batch: int, tokens: int) -> list[Decoder]:
         rows = generate(ours, prompts.tolist(), Ending(tokens), compiled=compiled)
         return [row.ids for row in rows]
 
+    def engine() -> list[list[int]]:
+        rows: list[list[int]] = [[] for _ in range(batch)]
+        asked = [
+            Request(prompt=prompt, max_tokens=tokens, on_token=partial(take, row))
+            for row, prompt in zip(rows, prompts.tolist(), strict=True)
+        ]
+        complete(Engine(ours, Capacity(chunk=batch * PROMPT)), asked)
+        return rows
+
+    def take(row: list[int], token: Token) -> bool:
+        row.append(token.id)
+        return False
+
     def transformers() -> list[list[int]]:
         written = theirs.generate(
             prompts,
@@ -89,7 +105,7 @@ def sides(folder: str, batch: int, tokens: int) -> list[Decoder]:
         )
         return written[:, PROMPT:].tolist()
 
-    return [partial(headrace, False), partial(headrace, True), transformers]
+    return [partial(headrace, False), partial(headrace, True), engine, transformers]
 
 
 def measure(decoders: list[Decoder], rounds: int) -> list[float]:
