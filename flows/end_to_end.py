@@ -16,7 +16,6 @@ from flows.plan.dag import Dag, Node
 from flows.plan.mixing import mixture_of, packing_of
 from flows.recipe import Recipe
 from flows.sweeping import sweep
-from tasks.adoption.folder import folder_of, known_artifact
 from tasks.adoption.stage import AdoptSettings, adopt, adopt_tokenizer
 from tasks.data.decontamination.stage import decontaminate
 from tasks.data.deduplication.stage import dedup, earlier_artifacts
@@ -34,6 +33,7 @@ from tasks.evaluation.judging.settings import JudgeSettings
 from tasks.evaluation.judging.stage import judge
 from tasks.evaluation.judging.steps import StepsSettings, write_steps
 from tasks.report.stage import report
+from tasks.tokens.origins import folder_of, known_artifact
 from tasks.tokens.packing.stage import packing
 from tasks.tokens.shards.stage import shards
 from tasks.tokens.vocabulary.stage import train_tokenizer

@@ -121,7 +121,7 @@ def adapt(
 
 def _show_targets(recipe: "Recipe", task: str, as_json: bool) -> None:
     """Print what would be taught, what is taught between brackets."""
-    from tasks.adoption.folder import folder_of
+    from tasks.tokens.origins import folder_of
     from tasks.tuning.targets import shown_targets
 
     with output(as_json) as out:

@@ -16,7 +16,8 @@ from cluster.artifact import Artifact
 from cluster.settings import Settings
 from cluster.stage import stage
 from cluster.store import Draft
-from tasks.adoption.folder import (
+from tasks.tokens.encoder import load
+from tasks.tokens.origins import (
     CARD,
     MODEL,
     folder_of,
@@ -24,7 +25,6 @@ from tasks.adoption.folder import (
     tokenizer_files,
     whole_of,
 )
-from tasks.tokens.encoder import load
 from tasks.tokens.vocabulary.settings import TokenizerSettings
 
 

@@ -11,8 +11,8 @@ from model.longer import Extension, lengthened
 from model.objectives.catalog import OBJECTIVES, ObjectiveName, learned_by
 from model.objectives.lengths import Rates, window
 from model.presets import preset
-from tasks.adoption.folder import MODEL, family_of, shape_of
 from tasks.tokens.mixture.settings import MixtureStage, check_stages
+from tasks.tokens.origins import MODEL, family_of, shape_of
 from tasks.tokens.packing.settings import PackingKind
 from tasks.tokens.steps import Steps
 

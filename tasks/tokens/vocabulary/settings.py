@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from cluster.settings import Settings, said
-from tasks.adoption.folder import TOKENIZER, tokens_of
 from tasks.tokens.encoder import SPECIALS
+from tasks.tokens.origins import TOKENIZER, tokens_of
 from tasks.tokens.patterns import KERNEL_PATTERN, expression
 
 

@@ -14,9 +14,9 @@ from model import hub
 from model.flops import flops_per_token, parameter_count
 from model.heads import Headed
 from model.objectives.distillation import Distilled
-from tasks.adoption.folder import folder_of
 from tasks.inference.generation import load_model
 from tasks.tokens.encoder import Encoder
+from tasks.tokens.origins import folder_of
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
 from tasks.tuning.common import HISTORY, keep_ledger, save_model, tuning_job, write_history

@@ -11,8 +11,8 @@ from model.objectives.distillation import Distilled, Learner, Shares
 from model.objectives.modules import TokenLM, with_objective
 from model.shrink import shrunk
 from model.transformer import Transformer
-from tasks.adoption.folder import folder_of
 from tasks.tokens.encoder import load
+from tasks.tokens.origins import folder_of
 from tasks.tuning.distill.settings import DistillSettings
 from tasks.tuning.headed import pooling_of, readable
 from tasks.tuning.trained_part import trained_part

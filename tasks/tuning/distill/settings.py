@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from tasks.adoption.folder import MODEL
+from tasks.tokens.origins import MODEL
 from tasks.tuning.settings import HeadSettings
 
 
