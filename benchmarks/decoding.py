@@ -1,24 +1,34 @@
 """Greedy decoding with a key-value cache: Headrace against transformers, on the CPU.
 
-    uv run python benchmarks/decoding.py [--tokens 128] [--rounds 5] [--shape 10M] [--threads 2]
+    uv run python benchmarks/decoding.py [--shape 91M] [--threads 2] [--tokens 24] [--rounds 3]
+                                         [--requests 48]
 
-Both load the same model folder, a LLaMA shape with random fp32 weights, read prompts of 16 tokens
-and write the same number of tokens, as many rows at once as the batch says; the tokens must be
-equal. Headrace does so three times: with its step as it is and compiled, and by the engine that
-serves, whose batch is ragged. All take turns in one process.
-Figures are milliseconds a step, medians over rounds, compiling left out; in brackets, how many
-times as long transformers takes. The time is the CPU's with one thread, the clock's with more.
+All sides load the same model folder, a LLaMA shape with random fp32 weights, and write the same
+tokens, which is checked. All take turns in one process.
+
+First, equal lengths: prompts of 16 tokens, as many rows at once as the batch says. Headrace does it
+three times: with its step as it is and compiled, and by the engine that serves, whose batch is
+ragged. Figures are milliseconds a step, the least over rounds, compiling left out; in brackets, how
+many times as long transformers takes.
+
+Then random lengths: prompts of 16 to 512 tokens and answers of 16 to 256, of which 32 streams ask,
+each the next as soon as it has its last. The engine stands beside transformers' static batches of
+32, padded and run until the longest answer is there, and transformers' continuous batching. Figures
+are tokens of answers a second, once through, and the engine's seconds to the first token, of 50 and
+90 % of the requests behind the first 32. The time is the CPU's with one thread, the clock's with
+more; with 91M and two threads all should take about eight minutes.
 """
 
 import argparse
-import statistics
+import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 
 from model import hub
 from model.config import ModelConfig, from_depth
@@ -28,6 +38,8 @@ from model.generation.request import Request
 from model.transformer import Transformer
 
 PROMPT = 16
+PROMPTS, ANSWERS = (16, 512), (16, 256)
+STREAMS, PAGE = 32, 32
 SHAPES = {
     "3M": from_depth(4, vocab_size=4096, context=1024, width=192, heads=6),
     "10M": from_depth(6, vocab_size=4096, context=1024, width=320, heads=10),
@@ -35,28 +47,33 @@ SHAPES = {
     "91M": from_depth(12, vocab_size=4096, context=1024, width=768, heads=12),
 }
 Decoder = Callable[[], list[list[int]]]
+Asked = tuple[list[int], int]
+"""A prompt, and how many tokens are to follow."""
 
 
 def main() -> None:
     """Print the time of each side."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tokens", type=int, default=128, help="written by each row")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=24, help="written by each row")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--requests", type=int, default=48, help="of random lengths; 0 for none")
     parser.add_argument("--shape", choices=SHAPES, help="only this one")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    print("shape batch      headrace      compiled        engine  transformers")
     for name in [options.shape] if options.shape else SHAPES:
         with tempfile.TemporaryDirectory() as folder:
             hub.save(folder, random_network(SHAPES[name]))
+            print("shape batch      headrace      compiled        engine  transformers")
             for batch in (1, 8, 32):
                 decoders = sides(folder, batch, options.tokens)
                 *ours, theirs = (
                     1000 * s / options.tokens for s in measure(decoders, options.rounds)
                 )
                 told = "".join(f"{one:7.2f} ({theirs / one:.2f})" for one in ours)
-                print(f"{name:5} {batch:5}{told} {theirs:13.2f}")
+                print(f"{name:5} {batch:5}{told} {theirs:13.2f}", flush=True)
+            if options.requests:
+                arrivals(folder, options.requests)
 
 
 def random_network(config: ModelConfig) -> Transformer:
@@ -75,51 +92,155 @@ def sides(folder: str, batch: int, tokens: int) -> list[Decoder]:
     theirs = AutoModelForCausalLM.from_pretrained(folder).eval()
     generator = torch.Generator().manual_seed(batch)
     prompts = torch.randint(SHAPES["3M"].vocab_size, (batch, PROMPT), generator=generator)
+    kept = Engine(ours, Capacity(chunk=batch * PROMPT))
 
     def headrace(compiled: bool) -> list[list[int]]:
         rows = generate(ours, prompts.tolist(), Ending(tokens), compiled=compiled)
         return [row.ids for row in rows]
 
     def engine() -> list[list[int]]:
+        kept.prefixes.forget()
         rows: list[list[int]] = [[] for _ in range(batch)]
         asked = [
             Request(prompt=prompt, max_tokens=tokens, on_token=partial(take, row))
             for row, prompt in zip(rows, prompts.tolist(), strict=True)
         ]
-        complete(Engine(ours, Capacity(chunk=batch * PROMPT)), asked)
+        complete(kept, asked)
         return rows
 
-    def take(row: list[int], token: Token) -> bool:
-        row.append(token.id)
-        return False
+    return [
+        partial(headrace, False),
+        partial(headrace, True),
+        engine,
+        lambda: static(theirs, [(prompt, tokens) for prompt in prompts.tolist()]),
+    ]
 
-    def transformers() -> list[list[int]]:
-        written = theirs.generate(
-            prompts,
-            attention_mask=torch.ones_like(prompts),
-            max_new_tokens=tokens,
+
+def take(row: list[int], token: Token) -> bool:
+    """Note a token; no answer ends by what it says."""
+    row.append(token.id)
+    return False
+
+
+def static(model: Any, asked: Sequence[Asked]) -> list[list[int]]:
+    """One batch of transformers, padded on the left."""
+    longest, most = max(len(p) for p, _ in asked), max(n for _, n in asked)
+    padded = torch.tensor([[0] * (longest - len(p)) + p for p, _ in asked])
+    seen = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p, _ in asked])
+    with torch.inference_mode():
+        written = model.generate(
+            padded,
+            attention_mask=seen,
+            max_new_tokens=most,
             do_sample=False,
             use_cache=True,
             eos_token_id=None,
             pad_token_id=0,
         )
-        return written[:, PROMPT:].tolist()
-
-    return [partial(headrace, False), partial(headrace, True), engine, transformers]
+    rows = written[:, longest:].tolist()
+    return [row[:count] for row, (_, count) in zip(rows, asked, strict=True)]
 
 
 def measure(decoders: list[Decoder], rounds: int) -> list[float]:
-    """Median seconds of each; what comes before, uncounted, compiles and compares the texts."""
+    """The least seconds of each; what comes before, uncounted, compiles and compares the texts."""
     first, *others = (decode() for decode in [*decoders, *decoders])
     assert all(other == first for other in others), "the sides write different tokens"
-    seconds: list[list[float]] = [[] for _ in decoders]
+    return [
+        min(times) for times in zip(*(map(timed, decoders) for _ in range(rounds)), strict=True)
+    ]
+
+
+def timed(decode: Callable[[], object]) -> float:
+    """Seconds that it takes."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    for _ in range(rounds):
-        for decode, times in zip(decoders, seconds, strict=True):
-            started = clock()
-            decode()
-            times.append(clock() - started)
-    return [statistics.median(times) for times in seconds]
+    started = clock()
+    decode()
+    return clock() - started
+
+
+def arrivals(folder: str, count: int) -> None:
+    """Print tokens a second of each side where lengths are random."""
+    numbers, vocabulary = random.Random(0), SHAPES["3M"].vocab_size
+    asked = [
+        ([numbers.randrange(vocabulary) for _ in range(numbers.randint(*PROMPTS))], length)
+        for length in (numbers.randint(*ANSWERS) for _ in range(count))
+    ]
+    tokens = sum(length for _, length in asked)
+    engine = Engine(hub.load(folder), Capacity(rows=STREAMS))
+    complete(engine, [Request(prompt=[1], max_tokens=2)] * STREAMS)  # lays matrices out
+    ours = Streams(engine, asked)
+    seconds = [timed(ours.run)]
+    waits = sorted(ours.waits[STREAMS:]) or sorted(ours.waits)
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa").eval()
+    batches = [asked[first : first + STREAMS] for first in range(0, count, STREAMS)]
+    theirs: list[list[int]] = []
+    seconds.append(timed(lambda: theirs.extend(row for b in batches for row in static(model, b))))
+    third: list[list[int]] = []
+    seconds.append(timed(lambda: third.extend(continuous(model, asked))))
+    texts = zip(ours.rows, theirs, third, strict=True)
+    same = sum(one == other == another for one, other, another in texts)
+    print(f"random lengths, {count} requests, {same} with the same text from all three sides:")
+    print(f"  engine              {tokens / seconds[0]:8.1f} tokens/s; first token after ", end="")
+    print(f"{waits[len(waits) // 2]:.2f} s of half, {waits[len(waits) * 9 // 10]:.2f} s of 90 %")
+    for name, one in zip(("static batches", "continuous batching"), seconds[1:], strict=True):
+        print(f"  {name:20}{tokens / one:8.1f} ({one / seconds[0]:.2f})")
+
+
+def continuous(model: Any, asked: Sequence[Asked]) -> list[list[int]]:
+    """Transformers' continuous batching, with room for all streams at their longest."""
+    room = ContinuousBatchingConfig(
+        page_size=PAGE,
+        num_blocks=STREAMS * (PROMPTS[1] + ANSWERS[1]) // PAGE,
+        max_batch_tokens=512,
+        max_requests_per_batch=STREAMS,
+        use_async_batching=False,
+    )
+    greedy = GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0)
+    written: dict[str, list[int]] = {}
+    with model.continuous_batching_context_manager(
+        greedy, continuous_batching_config=room
+    ) as manager:
+        for number, (prompt, most) in enumerate(asked):
+            manager.add_request(prompt, request_id=str(number), max_new_tokens=most)
+        while len(written) < len(asked):
+            result = manager.get_result()
+            assert result is not None and result.error is None, "continuous batching broke off"
+            written[result.request_id] = result.generated_tokens
+    return [written[str(number)] for number in range(len(asked))]
+
+
+class Streams:
+    """The engine asked by 32 streams, each for the next answer when it has its last."""
+
+    def __init__(self, engine: Engine, asked: Sequence[Asked]) -> None:
+        self.engine = engine
+        self.rows: list[list[int]] = [[] for _ in asked]
+        self.waits: list[float] = []
+        self.left = iter(list(enumerate(asked)))
+
+    def run(self) -> None:
+        """Until all are answered."""
+        for _ in range(STREAMS):
+            self.ask()
+        while self.engine.step() or self.engine.waiting:
+            pass
+
+    def ask(self) -> None:
+        """Submit the next request, if there is one."""
+        number, (prompt, most) = next(self.left, (0, ([], 0)))
+        if not most:
+            return
+        row, begun = self.rows[number], time.perf_counter()
+
+        def on_token(token: Token) -> bool:
+            if not row:
+                self.waits.append(time.perf_counter() - begun)
+            return take(row, token)
+
+        request = Request(
+            prompt=prompt, max_tokens=most, on_token=on_token, on_end=lambda reason: self.ask()
+        )
+        self.engine.submit(request)
 
 
 if __name__ == "__main__":

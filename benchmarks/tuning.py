@@ -65,7 +65,7 @@ def named(path: Path, columns: str | None, folder: Path) -> Path:
             rows.append({"label": kind.partition(":")[0], "text": text})
         else:
             rows.append(dict(zip(columns.split(","), line.split("\t"), strict=True)))
-    found = folder / f"{path.name.partition('.')[0]}.jsonl"
+    found = folder / f"{path.name}.jsonl"  # of train and heldout alike, the whole name
     found.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return found
 

@@ -43,6 +43,8 @@ BEHAVIOUR = {
     # Ray would otherwise start each worker through `uv run`, in a fresh environment.
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
+    # A proxy that a busy machine starts slowly would be ended, and begun anew, for ever.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "300",
     # A task that does not fit into memory would otherwise be tried for ever.
     "RAY_task_oom_retries": "3",
     # An unreachable tracking server must not hold up training; rows are kept and sent later.
@@ -57,9 +59,6 @@ LOCAL_RAY = {
     # nothing here asks for, are told without a token.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_enable_metrics_collection": "0",
-    # These two tell theirs all the same, unless their port is one that there is not.
-    "AUTOSCALER_METRIC_PORT": "65536",
-    "DASHBOARD_METRIC_PORT": "65536",
 }
 PASSED_PREFIXES = ("HEADRACE_", "PREFECT_", "MLFLOW_", "HF_")
 PASSED_TOO = "AWS_,GOOGLE_,GLOO_,NCCL_"  # unless `HEADRACE_PASS` names others

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from cluster.environment import log_from_info
+from cluster.errors import BadInput
 from cluster.node_cache import release
 from cluster.resources import Usage, elsewhere, measured
 
@@ -22,18 +23,27 @@ AHEAD = 4
 
 
 def fan_out(
-    work: Callable[[Item], Result], items: Sequence[Item], at_once: int | None = None
+    work: Callable[[Item], Result],
+    items: Sequence[Item],
+    at_once: int | None = None,
+    gpus: int = 0,
 ) -> Iterator[Result]:
     """The results of `work(item)` in the order of the items.
 
     `at_once` is how many run side by side: 1 stays in this process, None is one per CPU of the
-    cluster. Without a Ray session, or with a single item, everything stays in this process. A task
-    whose worker dies is run again by Ray, three times; an error of `work` is raised here as it is
-    and stops the rest. Raises RuntimeError for a task whose workers keep dying.
+    cluster, or where each takes `gpus`, as many as there are for. Without a Ray session, or with a
+    single item, everything stays in this process. A task whose worker dies is run again by Ray,
+    three times; an error of `work` is raised here as it is and stops the rest. Raises RuntimeError
+    for a task whose workers keep dying, and BadInput for more GPUs than there are.
     """
     if at_once == 1 or len(items) < 2 or not _ray_is_up():
         return map(work, items)
-    return _on_ray(work, items, at_once)
+    return _on_ray(work, items, at_once or _room(gpus), gpus)
+
+
+def several_nodes() -> bool:
+    """Whether this process is of a Ray session with more nodes than one."""
+    return _ray_is_up() and sum(node["Alive"] for node in sys.modules["ray"].nodes()) > 1
 
 
 def _ray_is_up() -> bool:
@@ -41,13 +51,26 @@ def _ray_is_up() -> bool:
     return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
 
 
+def _room(gpus: int) -> int:
+    """How many tasks the cluster has CPUs, or GPUs, for at a time."""
+    import ray
+
+    there = ray.cluster_resources()
+    if not gpus:
+        return max(1, int(there.get("CPU", 1)))
+    if not (room := int(there.get("GPU", 0)) // gpus):
+        raise BadInput(f"gpus is {gpus}, and the Ray cluster has {there.get('GPU', 0):g} in all")
+    return room
+
+
 def _on_ray(
-    work: Callable[[Item], Result], items: Sequence[Item], at_once: int | None
+    work: Callable[[Item], Result], items: Sequence[Item], at_once: int, gpus: int
 ) -> Iterator[Result]:
     import ray
 
-    at_once = at_once or max(1, int(ray.cluster_resources().get("CPU", 1)))
-    remote = ray.remote(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")
+    remote = ray.remote(
+        num_cpus=1, num_gpus=gpus, max_retries=RETRIES, scheduling_strategy="SPREAD"
+    )
     task: Any = remote(_call)
     ordered, running = deque[Any](), list[Any]()
     try:

@@ -110,12 +110,9 @@ def stage_tracker(
     return JournalTracker(key, {"name": name, "parent": parent, "tags": tags})
 
 
-def tracked_as(function: Callable[..., None], fingerprint: str) -> str | None:
+def tracked_as(stage: str, fingerprint: str) -> str | None:
     """The tracked run of a stage, if it has one and MLflow has been told of it."""
-    about = info(function)
-    if not about.tracked:
-        return None
-    key = journal_key(about.name, fingerprint)
+    key = journal_key(stage, fingerprint)
     journals = sorted(subfolder("tracking").glob(f"{escape(key)}.*.jsonl"), key=_number)
     return next((sent(path).get("run_id") for path in reversed(journals)), None)
 

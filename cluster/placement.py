@@ -55,7 +55,7 @@ class Placement(Settings):
         0.0, ge=0, description="price of one worker: of its threads and GPUs"
     )
     judge_usd: float = Field(
-        0.0, ge=0, description="price of a million tokens of a judge behind an endpoint"
+        0.0, ge=0, description="price of a million tokens of a model behind an endpoint"
     )
     max_hours: float | None = Field(
         None, gt=0, description="a run ends after so long, with checkpoints to go on from"
@@ -65,6 +65,10 @@ class Placement(Settings):
     )
     judge_url: str | None = Field(
         None, description="OpenAI-compatible endpoint of the judge; null judges in-process"
+    )
+    writer_url: str | None = Field(
+        None,
+        description="such an endpoint of the model that makes texts and grades; null is judge_url",
     )
 
     @model_validator(mode="after")

@@ -36,6 +36,7 @@ from cluster.home import APART, apart, home
 from cluster.homes import check_store, check_there_is_a_store, without_home
 from cluster.machine import cpus
 from cluster.processes import end_all_with, tail, temporary_folder
+from cluster.ray_daemons import only_needed
 from cluster.ray_node import become_node
 from cluster.services import check_ray
 
@@ -212,15 +213,16 @@ def _start_patiently() -> None:
         try:
             # A runtime_env would keep Ray from using the workers that it starts ahead, and each
             # first task would wait for another.
-            ray.init(
-                address="local",
-                num_cpus=cpus(),
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                _temp_dir=str(_session_folder()),
-                job_config=OursFirst(),
-                **COMMON,
-            )
+            with only_needed():
+                ray.init(
+                    address="local",
+                    num_cpus=cpus(),
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    _temp_dir=str(_session_folder()),
+                    job_config=OursFirst(),
+                    **COMMON,
+                )
             return
         except Exception as error:  # Ray raises plain exceptions here
             log.warning("Ray did not start (attempt %d of %d): %s", attempt, START_ATTEMPTS, error)

@@ -9,5 +9,5 @@ read > filter > dedup > redact +-> tokenizer -+
                                                                +-> instruct > prefer > answers
                                                                                         > judge
 
-every stage -> report
+the finished model -> infer; every stage -> report
 """

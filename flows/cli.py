@@ -21,6 +21,7 @@ from cluster.environment import keep_bytecode
 from cluster.errors import BadInput, StageFailed, explain
 from flows.commands import (
     daily,
+    exporting,
     history,
     measures,
     models,
@@ -42,7 +43,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (runs, daily, history, models, serving, measures, scores, services, schedule, store):
+for group in (
+    *(runs, daily, history, models, serving, exporting, measures),
+    *(scores, services, schedule, store),
+):
     group.register(app)
 
 

@@ -3,7 +3,7 @@
 Read `end_to_end` from top to bottom and you have read the pipeline.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,13 +16,13 @@ from flows.plan.dag import Dag, Node
 from flows.plan.mixing import mixture_of, packing_of
 from flows.recipe import Recipe
 from flows.sweeping import sweep
-from tasks.adoption.stage import AdoptSettings, adopt, adopt_tokenizer
+from flows.synthetic import Text, grades, lessons, made_beside, taken_in
+from tasks.adoption.stage import adopt_tokenizer
 from tasks.data.decontamination.stage import decontaminate
 from tasks.data.deduplication.stage import dedup, earlier_artifacts
 from tasks.data.filtering.stage import filter_text
 from tasks.data.privacy.stage import redact
 from tasks.data.reading.hashes import FILE
-from tasks.data.reading.remote import HUB
 from tasks.data.reading.stage import ReadSettings, read
 from tasks.evaluation.answers import answers
 from tasks.evaluation.exams.definition import EXAM
@@ -33,7 +33,7 @@ from tasks.evaluation.judging.settings import JudgeSettings
 from tasks.evaluation.judging.stage import judge
 from tasks.evaluation.judging.steps import StepsSettings, write_steps
 from tasks.report.stage import report
-from tasks.tokens.origins import folder_of, known_artifact
+from tasks.serving.batch.stage import infer
 from tasks.tokens.packing.stage import packing
 from tasks.tokens.shards.stage import shards
 from tasks.tokens.vocabulary.stage import train_tokenizer
@@ -56,28 +56,32 @@ class Data(NamedTuple):
 
     tokenizer: Node | Artifact
     shards: Node
+    made: Node | None
 
 
-def prepared_text(dag: Dag, recipe: Recipe) -> Node:
-    """Sources to clean text."""
+def prepared_text(dag: Dag, recipe: Recipe) -> Text:
+    """Sources to clean text, and what a model makes of it."""
     reading = ReadSettings(sources=recipe.sources, **dict(recipe.read))
     then = partial(behind, dag, recipe.stages)
     raw = then(dag.add(read, settings=reading))
-    good = then(dag.add(filter_text, raw=raw, settings=recipe.filters))
+    graded = grades(dag, recipe, raw)
+    good = then(dag.add(filter_text, raw=raw, settings=recipe.filters, **graded))
     against = earlier_artifacts(dag.store, recipe.dedup)
     earlier: dict[str, Any] = {"against": against} if against else {}
-    unique = then(dag.add(dedup, text=good, settings=recipe.dedup, **earlier))
+    first = dag.add(dedup, text=good, settings=recipe.dedup, **earlier)
+    unique = then(first)
     if recipe.decontaminate:
         unique = then(dag.add(decontaminate, text=unique, settings=recipe.decontaminate))
-    return then(dag.add(redact, text=unique, settings=recipe.redact))
+    clean = then(dag.add(redact, text=unique, settings=recipe.redact))
+    return made_beside(dag, recipe, first, clean)
 
 
 def prepare_data(dag: Dag, recipe: Recipe) -> Data:
     """Sources to token shards."""
-    clean = prepared_text(dag, recipe)
-    tokenizer = tokenized(dag, recipe, clean)
-    packed = dag.add(shards, text=clean, tokenizer=tokenizer, settings=recipe.shards)
-    return Data(tokenizer, packed)
+    text = prepared_text(dag, recipe)
+    tokenizer = tokenized(dag, recipe, text.clean)
+    packed = dag.add(shards, text=text.clean, tokenizer=tokenizer, settings=recipe.shards)
+    return Data(tokenizer, packed, text.made)
 
 
 def tokenized(dag: Dag, recipe: Recipe, text: Node) -> Node | Artifact:
@@ -91,7 +95,7 @@ def tokenized(dag: Dag, recipe: Recipe, text: Node) -> Node | Artifact:
 
 def untrained(dag: Dag, recipe: Recipe, task: TextToTextSettings) -> Node:
     """A network without pretraining, for texts of a task; the sources are its tokenizer's."""
-    tokenizer = tokenized(dag, recipe, prepared_text(dag, recipe))
+    tokenizer = tokenized(dag, recipe, prepared_text(dag, recipe).clean)
     model = recipe.model
     context = (2 if model.family == "decoder" else 1) * (task.length + 1)
     return dag.add(fresh, tokenizer=tokenizer, model=model, context=context, seed=recipe.seed)
@@ -107,13 +111,10 @@ def started(dag: Dag, recipe: Recipe) -> Node | Artifact:
     """The model that a recipe starts from: an artifact of this home, or one taken in."""
     origin = recipe.model.origin
     assert origin is not None
-    other = recipe.tokenizer.origin
-    if not other and not origin.startswith(HUB) and (own := known_artifact(folder_of(origin))):
-        return own
     given: dict[str, Any] = {}
-    if other:
+    if recipe.tokenizer.origin:
         given["tokenizer"] = dag.add(adopt_tokenizer, settings=recipe.tokenizer)
-    return dag.add(adopt, settings=AdoptSettings(model=origin), **given)
+    return taken_in(dag, origin, **given)
 
 
 def pretrained(dag: Dag, recipe: Recipe, data: Data | None = None, variant: bool = False) -> Node:
@@ -165,12 +166,13 @@ def variant_score(dag: Dag, recipe: Recipe) -> Node:
     none, the last of its tunings.
     """
     if recipe.pretrain is None:
-        return tuned(dag, recipe, begun(dag, recipe))[-1]
+        data = prepare_data(dag, recipe) if recipe.synthesize else None
+        return tuned(dag, recipe, begun(dag, recipe), data)[-1]
     model = pretrained(dag, recipe, variant=True)
     return next(n for n in dag if n.spec.stage == "evaluate" and n.arguments["model"] is model)
 
 
-def tuned(dag: Dag, recipe: Recipe, model: Node | Artifact) -> list[Node]:
+def tuned(dag: Dag, recipe: Recipe, model: Node | Artifact, data: Data | None = None) -> list[Node]:
     """With heads, to write texts, as a smaller model, to answer and to be preferred."""
     tasks = {
         classify: recipe.classify,
@@ -180,31 +182,36 @@ def tuned(dag: Dag, recipe: Recipe, model: Node | Artifact) -> list[Node]:
         translate: recipe.translate,
         summarise: recipe.summarise,
         distill: recipe.distill,
-        instruct: recipe.instruct,
     }
     made = [
         dag.add(task, model=model, settings=settings, seed=recipe.seed)
         for task, settings in tasks.items()
         if recipe.asks_for(task.__name__)
     ]
+    if recipe.asks_for("instruct"):
+        learnt = lessons(recipe, data.made if data else None)
+        settings = recipe.instruct
+        made.append(dag.add(instruct, model=model, settings=settings, seed=recipe.seed, **learnt))
     if recipe.asks_for("prefer") and recipe.prefer is not None:
         spoken = next((node for node in made if node.spec.stage == "instruct"), model)
         made.append(preferred(dag, recipe.prefer, recipe.seed, spoken))
     return made
 
 
-def adapted(dag: Dag, recipe: Recipe, model: Node | Artifact) -> None:
-    """The tunings; answers of the last that answers, and their judgement; exams."""
+def adapted(dag: Dag, recipe: Recipe, model: Node | Artifact, data: Data | None) -> None:
+    """The tunings; answers of the last that answers, and their judgement; exams; rows answered."""
     last = model
-    for node in tuned(dag, recipe, model):
+    for node in tuned(dag, recipe, model, data):
         last = node if node.spec.stage in ("instruct", "prefer") else last
     if isinstance(last, Node) and last is not model:
         answered(dag, recipe, last)
     for path in recipe.evaluate.exams:
         asked = dag.look_up(EXAM, path)
         asking = ExamSettings(exam=asked, model=_named(last))
-        split = searched(dag, dag.look_up(FILE, asked.rows))
+        split = searched(dag, [dag.look_up(FILE, rows) for rows in asked.asked_files])
         dag.add(exam, label=asked.name, model=last, settings=asking, **split)
+    if recipe.asks_for("infer"):
+        dag.add(infer, model=last, settings=recipe.infer, seed=recipe.seed)
 
 
 def preferred(dag: Dag, settings: PreferSettings, seed: int, model: Node | Artifact) -> Node:
@@ -245,10 +252,10 @@ def frozen(dag: Dag, settings: JudgeSettings) -> dict[str, Any]:
     return {"steps": list({node.name: node for node in nodes}.values())}
 
 
-def searched(dag: Dag, rows_hash: str) -> dict[str, Node]:
-    """Stage `decontaminate`, where it looks for these rows."""
+def searched(dag: Dag, hashes: Sequence[str]) -> dict[str, Node]:
+    """Stage `decontaminate`, where it looks for the rows of these files."""
     stages = (node for node in dag if node.spec.stage == "decontaminate")
-    found = [node for node in stages if sets_of(node.spec.settings["settings"], rows_hash)]
+    found = [node for node in stages if sets_of(node.spec.settings["settings"], hashes)]
     return {"searched": found[0]} if found else {}
 
 
@@ -256,7 +263,7 @@ def end_to_end(dag: Dag, recipe: Recipe) -> None:
     """Everything: data, model, tuning and scores, scaling laws."""
     data = prepare_data(dag, recipe) if recipe.sources and not recipe.from_nothing else None
     model = pretrained(dag, recipe, data) if recipe.pretrain else begun(dag, recipe)
-    adapted(dag, recipe, model)
+    adapted(dag, recipe, model, data)
     if recipe.asks_for("sweep") and not recipe.over:
         scaling_laws(dag, recipe, data)
 

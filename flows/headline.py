@@ -11,6 +11,8 @@ FIRST = (
     "accuracy_majority",
     "forecast.forecast_error",
     "exam/*.accuracy",
+    "exam/*.acc",
+    "exam/*.exact_match*",
     "judge_geval_*",
     "heldout_loss",
     "unigram_loss",

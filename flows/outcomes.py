@@ -46,7 +46,7 @@ def record_of(node: Node, state: State[str], causes: list[str], dag: Dag) -> Sta
         artifact=str(artifact.path),
         size=manifest.size,
         built_by=dag.built_by.get(node.spec.fingerprint) if node.found else None,
-        tracking_run=manifest.tracking_run or tracked_as(node.function, node.spec.fingerprint),
+        tracking_run=manifest.tracking_run or tracked_as(node.spec.stage, node.spec.fingerprint),
         ledger=manifest.ledger,
         found=findings(manifest),
     )

@@ -51,7 +51,8 @@ def behind(dag: Dag, own: tuple[OwnStageSettings, ...], text: Node) -> Node:
                     "behind a stage of text it takes one, or give `inputs` instead of `after`"
                 )
             inner = tuple(other for other in own if other is not one)
-            text = behind(dag, inner, _add(dag, one, function, {function.inputs[0]: text}))
+            given = {function.inputs[0]: text}
+            text = behind(dag, inner, _add(dag, one, function, given, text.spec.label))
     return text
 
 
@@ -107,7 +108,9 @@ def _found(one: OwnStageSettings) -> OwnStage:
         raise BadInput(f"stages.{one.name}: {error}") from error
 
 
-def _add(dag: Dag, one: OwnStageSettings, function: OwnStage, inputs: dict[str, Any]) -> Node:
+def _add(
+    dag: Dag, one: OwnStageSettings, function: OwnStage, inputs: dict[str, Any], label: str = ""
+) -> Node:
     wanted, unknown = set(function.inputs), set(inputs) - set(function.inputs)
     if unknown or wanted - set(inputs):
         raise BadInput(
@@ -119,7 +122,7 @@ def _add(dag: Dag, one: OwnStageSettings, function: OwnStage, inputs: dict[str, 
         literals["settings"] = _settings(one, function.settings)
     elif one.settings:
         raise BadInput(f"stages.{one.name}: {one.function} has no parameter `settings`")
-    return dag.add(function, **inputs, **literals)
+    return dag.add(function, label=label, **inputs, **literals)
 
 
 def _settings(one: OwnStageSettings, kind: type[Settings]) -> Settings:
@@ -149,8 +152,10 @@ def _inputs(names: Names, value: str | tuple[str, ...]) -> Node | list[Node]:
 
 
 def _node(names: Names, name: str) -> Node:
-    """The stage of a name. Raises BadInput where several are of it."""
-    found = names[name]
+    """The stage of a name, one without a label before those with one. Raises BadInput where
+    several are of it.
+    """
+    found = [node for node in names[name] if node.name == name] or names[name]
     if len(found) > 1:
         raise BadInput(f"stages: '{name}' is {', '.join(n.name for n in found)}; name one of them")
     return found[0]

@@ -11,7 +11,7 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from cluster.artifact import Artifact
 from cluster.files import write_atomically
 from cluster.manifest import parents
-from cluster.mlflow_tracking import PipelineRun, journal_key
+from cluster.mlflow_tracking import PipelineRun, journal_key, tracked_as
 from cluster.prefect_progress import artifact_key
 from cluster.runs import RunRecord, StageRecord, records
 from cluster.services import Services
@@ -25,6 +25,7 @@ TABLES = {
     "answers": "answers.jsonl",
     **dict.fromkeys(("classify", "regress", "label", "extract"), "predictions.jsonl"),
     "exam": "rows.jsonl",
+    "infer": "answers.jsonl",
     "judge": "judge.jsonl",
 }
 DATASETS = ("read", "shards")
@@ -87,6 +88,7 @@ def tell(
 ) -> RunRecord:
     """Write the page of a run that has ended, end its tracked run; the record with its links."""
     tracked.settle()
+    record = record.model_copy(update={"stages": list(map(caught_up, record.stages))})
     page = root / "runs" / f"{record.id}.html"
     links = urls(tracked, services) | _links(record, tracked, services.mlflow_ui)
     record = record.model_copy(update={"urls": links, "page": str(page)})
@@ -105,6 +107,13 @@ def tell(
     _tell_scores(record, artifacts, tracked)
     tracked.finish("crashed" if record.status == "running" else record.status)
     return record
+
+
+def caught_up(stage: StageRecord) -> StageRecord:
+    """A stage with the tracked run that MLflow had not been told of when the stage ended."""
+    if stage.tracking_run or stage.state != "built":
+        return stage
+    return stage.model_copy(update={"tracking_run": tracked_as(stage.stage, stage.fingerprint)})
 
 
 def _links(record: RunRecord, tracked: PipelineRun, ui: str | None) -> dict[str, str]:

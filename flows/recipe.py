@@ -9,7 +9,6 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import (
     Field,
     ValidationError,
@@ -22,8 +21,10 @@ from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.settings import Settings, nearest
 from flows.days import is_dated, on_day
+from flows.lessons import check_made
 from flows.own_stages import OwnStageSettings
 from flows.recipe_faults import explain
+from flows.yaml_values import read_yaml
 from model.objectives.catalog import DEFAULT, special_tokens
 from tasks.data.decontamination.settings import DecontaminateSettings
 from tasks.data.deduplication.settings import DedupSettings
@@ -36,6 +37,8 @@ from tasks.evaluation.heldout.settings import HeldoutSettings
 from tasks.evaluation.judging.settings import JudgeSettings
 from tasks.scaling.law.settings import FitSettings
 from tasks.scaling.sweep.plan import SweepSettings
+from tasks.serving.batch.settings import InferSettings
+from tasks.synthesis.settings import GradeSettings, ShareSettings, SynthesizeSettings
 from tasks.tokens.encoder import special_token
 from tasks.tokens.shards.settings import ShardSettings
 from tasks.tokens.vocabulary.settings import TokenizerSettings
@@ -83,10 +86,12 @@ class Recipe(Settings):
         (), description="where text comes from; none where pretrain is null"
     )
     read: ReadingSettings = ReadingSettings()
+    grade: GradeSettings | None = None
     filters: FilterSettings = FilterSettings()
     dedup: DedupSettings = DedupSettings()
     decontaminate: DecontaminateSettings | None = None
     redact: RedactSettings = RedactSettings()
+    synthesize: SynthesizeSettings | None = None
     tokenizer: TokenizerSettings = TokenizerSettings()
     shards: ShardSettings = ShardSettings()
     model: ModelSettings = ModelSettings()
@@ -113,6 +118,7 @@ class Recipe(Settings):
     translate: TextToTextSettings | None = None
     summarise: TextToTextSettings | None = None
     evaluate: EvaluateSettings = EvaluateSettings()
+    infer: InferSettings | None = None
     stages: tuple[OwnStageSettings, ...] = Field((), description="functions of your own as stages")
     placement: Placement = Placement()
 
@@ -143,6 +149,8 @@ class Recipe(Settings):
     def _buildable_model(self) -> "Recipe":
         """What does not fit together is refused before any stage runs."""
         self._something_to_train_on()
+        trains = self.from_nothing is None
+        check_made(self.grade, self.filters, self.synthesize, self.instruct, trains)
         if self.pretrain is not None:
             self.model.config(self.tokenizer.vocab_size, self.pretrain.context)
             check_objective(self.model, self.pretrain)
@@ -193,9 +201,16 @@ class Recipe(Settings):
     @property
     def mixes(self) -> bool:
         """Whether training draws from the sources by weight, rather than from all text in turn."""
-        weights = {source.weight for source in self.sources}
-        capped = any(source.max_epochs is not None for source in self.sources)
+        made = self.made_sources.values()
+        weights = {source.weight for source in self.sources} | {share.weight for share in made}
+        caps = [source.max_epochs for source in self.sources] + [s.max_epochs for s in made]
+        capped = any(most is not None for most in caps)
         return len(weights) > 1 or capped or bool(self.training.mixture)
+
+    @property
+    def made_sources(self) -> dict[str, ShareSettings]:
+        """What a model makes for pretraining, by its label as a source."""
+        return self.synthesize.sources_of("pretrain") if self.synthesize else {}
 
     def asks_for(self, stage: str) -> bool:
         """Whether an optional stage is wanted. Raises BadInput when this model cannot do it."""
@@ -247,6 +262,7 @@ def impossible(family: str, objective: str) -> dict[str, str]:
         article = "an encoder" if family == "encoder" else "an encoder_decoder"
         found["instruct"] = f"{article} is not tuned to answer, which takes a decoder"
         found["prefer"] = f"{article} writes no answers to prefer, which takes a decoder"
+        found["infer"] = f"{article} is not run in batches, which takes a decoder"
     if family == "encoder":
         found |= dict.fromkeys(("translate", "summarise"), "an encoder writes no texts")
     if family == "encoder_decoder":
@@ -312,27 +328,6 @@ def find(name_or_path: str) -> Path:
         return shipped
     names = [p.stem for p in SHIPPED.glob("*.yaml")]
     raise BadInput(f"no recipe '{name_or_path}': {nearest(name_or_path, names)}, or give a path")
-
-
-def read_yaml(text: str, origin: str) -> Any:
-    """YAML of plain values; a key given twice is refused rather than the first one dropped."""
-    try:
-        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
-    except yaml.YAMLError as error:
-        raise BadInput(f"{origin}: not valid YAML: {error}") from error
-
-
-class _StrictLoader(yaml.SafeLoader):
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key '{key}' is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:

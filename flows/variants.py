@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cluster.errors import BadInput
-from flows.recipe import Recipe, assign, read_yaml, validate
+from flows.recipe import Recipe, assign, validate
+from flows.yaml_values import read_yaml
 
 Values = dict[str, Any]
 BASELINE = "baseline"

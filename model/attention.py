@@ -19,7 +19,7 @@ from model.context_parallel import ContextGroup, SplitsContext
 from model.masks import Sight
 from model.norms import RMSNorm
 from model.positions import Rotation, rotate
-from model.ragged import RaggedLayer, by_row
+from model.ragged import RaggedLayer, attend_past
 
 
 class Attention(nn.Module, SplitsContext):
@@ -60,18 +60,13 @@ class Attention(nn.Module, SplitsContext):
         if self.context_group is not None:
             assert isinstance(sight, Sight)
             return self.out(self._shared(qk_BTHE, v_BTKE, sight, self.context_group))
-        return self.out(by_row(self._mix, past, sight, qk_BTHE, v_BTKE).flatten(2))
+        q_BTHE, k_BTKE = qk_BTHE.split(_counts(config), 2)
+        return self.out(attend_past(self._mix, past, sight, q_BTHE, k_BTKE, v_BTKE).flatten(2))
 
-    def _mix(
-        self, qk_BTHE: Tensor, v_BTKE: Tensor, sight: Sight, past: LayerCache | None
-    ) -> Tensor:
+    def _mix(self, q_BTHE: Tensor, sight: Sight, k_BKSE: Tensor, v_BKSE: Tensor) -> Tensor:
         """The mixed values of every head, `[B, T, H, E]`."""
-        config = self.config
-        q_BHTE, k_BKSE = qk_BTHE.transpose(1, 2).split([config.heads, config.kv_heads], 1)
-        v_BKSE = v_BTKE.transpose(1, 2)
-        if past is not None:
-            k_BKSE, v_BKSE = past.append(k_BKSE, v_BKSE)
-        return attend(config, q_BHTE, k_BKSE, v_BKSE, sight, self.training).transpose(1, 2)
+        q_BHTE = q_BTHE.transpose(1, 2)
+        return attend(self.config, q_BHTE, k_BKSE, v_BKSE, sight, self.training).transpose(1, 2)
 
     def _normed(self, norm: RMSNorm, x_BTHE: Tensor) -> Tensor:
         """Each head normed, or all of a token's together."""

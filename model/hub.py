@@ -127,7 +127,7 @@ def _load(
     model_type = about["model_type"]
     renames = list(hub_weights.renames(config, model_type))
     twins = TWINS | hub_weights.tied_head(config, model_type)
-    found, own = hub_heads.split(about, _tensors(folder))
+    found, own = hub_heads.split(about, tensors(folder))
     wanted = {name for rename in renames for name in rename.theirs}
     theirs = _fitting(folder, found, wanted, twins)
     ours = {rename.ours: rename.restore(theirs).to(dtype) for rename in renames}
@@ -216,7 +216,7 @@ def special_ids(folder: Path | str) -> dict[str, Any]:
     return {key: value for key, value in read_config(folder).items() if key.endswith("token_id")}
 
 
-def _tensors(folder: Path) -> dict[str, Tensor]:
+def tensors(folder: Path) -> dict[str, Tensor]:
     """The tensors of every weights file."""
     found: dict[str, Tensor] = {}
     files = weight_files(folder)

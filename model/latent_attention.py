@@ -18,7 +18,7 @@ from model.config import ModelConfig
 from model.masks import Sight
 from model.norms import RMSNorm
 from model.positions import Rotation, rotate
-from model.ragged import RaggedLayer, by_row
+from model.ragged import RaggedLayer, attend_past
 
 
 class LatentAttention(nn.Module):
@@ -59,24 +59,15 @@ class LatentAttention(nn.Module):
         c_BTL, r_BTR = self.kv_compress(x_BTD).split(
             [self.latent.kv_rank, self.latent.rope_dim], -1
         )
-        c_BTL, r_BT1R = self.kv_norm(c_BTL), rotate(r_BTR[:, :, None], rotation)
-        return self.out(by_row(self._mix, past, sight, q_BTHE, c_BTL, r_BT1R).flatten(2))
+        r_BT1R = rotate(r_BTR[:, :, None], rotation)
+        new_BT1M = torch.cat((self.kv_norm(c_BTL)[:, :, None], r_BT1R), -1)
+        return self.out(attend_past(self._mix, past, sight, q_BTHE, new_BT1M).flatten(2))
 
-    def _mix(
-        self,
-        q_BTHE: Tensor,
-        c_BTL: Tensor,
-        r_BT1R: Tensor,
-        sight: Sight,
-        past: LayerCache | None,
-    ) -> Tensor:
+    def _mix(self, q_BTHE: Tensor, sight: Sight, seen_B1SM: Tensor) -> Tensor:
         """The mixed values of every head, `[B, T, H, V]`."""
-        if past is not None:
-            (seen_B1SM,) = past.append(torch.cat((c_BTL[:, :, None], r_BT1R), -1).transpose(1, 2))
-            # Else this is a whole prompt: its latents are expanded once for all queries.
-            if past.length > q_BTHE.shape[1]:
-                return self._mix_latents(q_BTHE, seen_B1SM, sight)
-        return self._mix_values(q_BTHE, c_BTL, r_BT1R, sight)
+        # A whole prompt's latents are expanded once for all queries.
+        whole = seen_B1SM.shape[2] == q_BTHE.shape[1]
+        return (self._mix_values if whole else self._mix_latents)(q_BTHE, sight, seen_B1SM)
 
     def _queries(self, x_BTD: Tensor, rotation: Rotation) -> Tensor:
         if self.latent.query_rank is not None:
@@ -85,15 +76,17 @@ class LatentAttention(nn.Module):
         plain_BTHP, turning_BTHR = q_BTHE.split([self.plain_dim, self.latent.rope_dim], -1)
         return torch.cat((plain_BTHP, rotate(turning_BTHR, rotation)), -1)
 
-    def _mix_values(self, q_BTHE: Tensor, c_BTL: Tensor, r_BT1R: Tensor, sight: Sight) -> Tensor:
+    def _mix_values(self, q_BTHE: Tensor, sight: Sight, seen_B1SM: Tensor) -> Tensor:
         """Attention with the latents expanded to the keys and values of every head."""
+        c_BTL, r_BTR = seen_B1SM[:, 0].split([self.latent.kv_rank, self.latent.rope_dim], -1)
         kv_BTHX = self.kv(c_BTL).unflatten(-1, (self.config.heads, -1))
         k_BTHP, v_BTHV = kv_BTHX.split([self.plain_dim, self.latent.value_dim], -1)
-        k_BTHE = torch.cat((k_BTHP, r_BT1R.expand(-1, -1, self.config.heads, -1)), -1)
+        r_BTHR = r_BTR[:, :, None].expand(-1, -1, self.config.heads, -1)
+        k_BTHE = torch.cat((k_BTHP, r_BTHR), -1)
         q_BHTE, k_BHTE, v_BHTV = (z.transpose(1, 2) for z in (q_BTHE, k_BTHE, v_BTHV))
         return attend(self.config, q_BHTE, k_BHTE, v_BHTV, sight, self.training).transpose(1, 2)
 
-    def _mix_latents(self, q_BTHE: Tensor, seen_B1SM: Tensor, sight: Sight) -> Tensor:
+    def _mix_latents(self, q_BTHE: Tensor, sight: Sight, seen_B1SM: Tensor) -> Tensor:
         """The same from the latents `[c, r]` as they lie in the cache, which is read once.
 
         q . W_UK c = (W_UK' q) . c, so the query goes to the latent instead of the latents to keys,

@@ -24,13 +24,19 @@ def sinusoids(positions_BT: Tensor, width: int) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)[..., :width]
 
 
-def rotation(config: ModelConfig, rope: Rope, positions_BT: Tensor, dtype: torch.dtype) -> Rotation:
+def rotation(
+    config: ModelConfig,
+    rope: Rope,
+    positions_BT: Tensor,
+    dtype: torch.dtype,
+    furthest_BT: Tensor | None = None,
+) -> Rotation:
     """Cosine and sine of position times frequency, each `[B, T, 1, R/2]` (Su et al. 2021, eq. 15)
     of the R numbers of a head that turn.
 
     Angles are formed in fp32 whatever `dtype` is: bf16 cannot tell positions above 256 apart.
     """
-    frequencies = rope_frequencies(config, rope, positions_BT)
+    frequencies = rope_frequencies(config, rope, positions_BT, furthest_BT)
     angles_BT1E = (positions_BT[..., None].float() * frequencies)[..., None, :]
     cos, sin = angles_BT1E.cos(), angles_BT1E.sin()
     if rope.scaling and rope.scaling.attention_factor != 1:
@@ -49,9 +55,12 @@ def rotate(x_BTHE: Tensor, rotation: Rotation) -> Tensor:
     return torch.cat((*turned, x_BTHE[..., 2 * half :]), -1)
 
 
-def rope_frequencies(config: ModelConfig, rope: Rope, positions_BT: Tensor) -> Tensor:
+def rope_frequencies(
+    config: ModelConfig, rope: Rope, positions_BT: Tensor, furthest_BT: Tensor | None = None
+) -> Tensor:
     """Radians a position of each pair, `[R/2]`: theta^(-2k/R), stretched as the scaling says; where
-    that looks at the length of a row, `[B, 1, R/2]`.
+    that looks at the length of a row, `[B, 1, R/2]`, or `[B, T, R/2]` where `furthest_BT` has the
+    last position of the row that each token is of, as rows lie end to end.
     """
     device, scaling = positions_BT.device, rope.scaling
     half = torch.arange(0, config.rope_dim, 2, device=device, dtype=torch.float32)
@@ -59,7 +68,8 @@ def rope_frequencies(config: ModelConfig, rope: Rope, positions_BT: Tensor) -> T
     if scaling is None:
         return frequencies
     if scaling.kind == "longrope":
-        longer = positions_BT.amax(-1)[:, None, None] >= scaling.original_context
+        last = positions_BT.amax(-1, keepdim=True) if furthest_BT is None else furthest_BT
+        longer = last[..., None] >= scaling.original_context
         divisors = scaling.short_factors, scaling.long_factors
         short, long = (torch.tensor(each, device=device) for each in divisors)
         return frequencies / long.where(longer, short)

@@ -12,7 +12,7 @@ Letters: B rows, T positions, S encoder positions, D width, V vocabulary. Traini
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -63,6 +63,8 @@ class LanguageModel(nn.Module, SplitsContext):
     """So many ids are tokens; a published vocabulary may be padded beyond them."""
     headless: bool = False
     """Whether another head (`model.heads`) stands where the LM head was."""
+    multiply_head: Callable[[Tensor, Tensor | None], Tensor] | None = None
+    """What multiplies by `head_weight` in place of PyTorch (`model.generation.packed`)."""
 
     def add_head(self) -> None:
         """Make the LM head, after the rest of the network."""
@@ -87,7 +89,11 @@ class LanguageModel(nn.Module, SplitsContext):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of every token, `[..., V]`, from hidden states `[..., D]`."""
-        scores = F.linear(self.head_input(hidden), self.head_weight, self.head_bias)
+        x = self.head_input(hidden)
+        if self.multiply_head is not None:
+            scores = self.multiply_head(x, self.head_bias)
+        else:
+            scores = F.linear(x, self.head_weight, self.head_bias)
         return softcap(scores, self.config.logit_softcap)
 
     def embed(self, inputs_BT: Tensor) -> Tensor:
@@ -177,10 +183,11 @@ class Stack(nn.Module, SplitsContext):
         memory: Memory | None = None,
     ) -> Context:
         """What the blocks look at beside `x_BTD`; tells the cache of the documents."""
+        last_BT = cache.furthest_1N if isinstance(cache, RaggedCache) else None
         turns = {
             rope: None
             if rope is None
-            else rotation(self.config, rope, self.own(positions_BT), x_BTD.dtype)
+            else rotation(self.config, rope, self.own(positions_BT), x_BTD.dtype, last_BT)
             for rope in self.ropes
         }
         if isinstance(cache, RaggedCache):

@@ -1,5 +1,6 @@
 """One private home for the whole test run: state, services and ports of its own."""
 
+import gc
 import logging
 import os
 import shutil
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 
+# Collecting imports all there is, and none of it is garbage: to look takes a fifth of its time.
+gc.disable()
+
 # Before anything of Headrace is imported: no test may touch the user's own home or services.
 # The path is short because Ray opens sockets below it.
 _HOME = Path(tempfile.mkdtemp(prefix="hr-"))
@@ -19,6 +23,9 @@ os.environ["PREFECT_PROFILES_PATH"] = str(_HOME / "profiles.toml")
 RAY = ("RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH")
 # Else PyTorch's compiler starts processes to compile in, each of which imports PyTorch first.
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+# No test waits for what Prefect's server looks for here, every five seconds: 1 % of a core.
+for _name in ("LATE_RUNS", "PAUSE_EXPIRATIONS"):
+    os.environ[f"PREFECT_SERVER_SERVICES_{_name}_LOOP_SECONDS"] = "60"
 for _name in ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI", *RAY):
     os.environ.pop(_name, None)
 
@@ -35,38 +42,55 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("headrace")
 
 
-# What needs services or Ray, in two halves: each is run whole by one process, which starts its own.
+# What needs services or Ray, in three parts: each is run whole by one process, with its own.
 SERVED = {
-    "runs": ("tests/end_to_end/", "tests/faults/"),
+    "runs": (
+        "tests/end_to_end/",
+        "tests/faults/test_daemons_die.py",
+        "tests/faults/test_overlap.py",
+        "tests/faults/test_strangers.py",
+    ),
     "services": (
-        "tests/cluster/",
+        "tests/cluster/test_apart.py",
+        "tests/cluster/test_capacity.py",
+        "tests/cluster/test_deployments.py",
+        "tests/cluster/test_fan_out.py",
+        "tests/cluster/test_mlflow_artifacts.py",
+        "tests/cluster/test_ray_session.py",
+        "tests/cluster/test_services.py",
+        "tests/evaluation/judging/test_secrets.py",
+        "tests/evaluation/test_exam_schedule.py",
+        "tests/flows/test_deploy.py",
+    ),
+    "workers": (
         "tests/data/test_blocks.py",
         "tests/data/test_dedup_workers.py",
         "tests/data/test_text_workers.py",
-        "tests/evaluation/judging/test_secrets.py",
-        "tests/evaluation/test_exam_schedule.py",
-        "tests/flows/",
+        "tests/flows/test_budget.py",
+        "tests/flows/test_own_stages.py",
+        "tests/serving/test_replicas.py",
         "tests/tokens/test_shard_workers.py",
         "tests/training/test_workers.py",
     ),
 }
 
 
-def _half(nodeid: str) -> str | None:
-    return next((half for half, rooms in SERVED.items() if nodeid.startswith(rooms)), None)
+def _part(nodeid: str) -> str | None:
+    return next((part for part, files in SERVED.items() if nodeid.startswith(files)), None)
 
 
 def _turn(item: pytest.Item) -> int:
     """What takes longest comes first."""
-    half = _half(item.nodeid)
-    return list(SERVED).index(half) if half else 2 + ("tests/training/" not in item.nodeid)
+    if part := _part(item.nodeid):
+        return list(SERVED).index(part)
+    return len(SERVED) + (not item.nodeid.startswith(("tests/training/", "tests/cluster/")))
 
 
 class ByFile(LoadScopeScheduling):
     """With `-n`: whole files, whose fixtures are made once, in the order of the items."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return _half(nodeid) or nodeid.partition("::")[0]
+        return _part(nodeid) or nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -78,6 +102,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         items.sort(key=_turn)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays to the end: no look for garbage goes through its objects, which takes
+    two seconds a time.
+    """
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:
@@ -118,8 +150,10 @@ def fresh_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 @pytest.fixture(scope="module")
 def ray_session(shared_home: Path) -> None:
     """The Ray session of this process, which every file that needs one finds: starting one, and
-    its workers' first imports, take seconds. The process ends it.
+    its workers' first imports, take seconds. The process ends it. Its workers find the toys.
     """
     from cluster import ray_session
 
-    ray_session.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent / "cluster"), prepend=os.pathsep)
+        ray_session.start()

@@ -20,7 +20,7 @@ TEMPLATE = (
 )
 
 
-def published_folder(folder: Path) -> Path:
+def published_folder(folder: Path, dtype: torch.dtype = torch.float32) -> Path:
     """Such a folder. An id that no token has is the likeliest everywhere."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
@@ -31,7 +31,7 @@ def published_folder(folder: Path) -> Path:
     with torch.no_grad():
         network.head.weight[-2:] = 100 * network.head.weight[:1]
         network.head.weight[-1] *= -1
-    hub.save(folder, network, {"bos_token_id": 1, "eos_token_id": 2})
+    hub.save(folder, network.to(dtype), {"bos_token_id": 1, "eos_token_id": 2})
     _split(folder)
     _tokenizer().save(str(folder / "tokenizer.json"))
     marks = {

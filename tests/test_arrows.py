@@ -72,6 +72,20 @@ def test_no_module_needs_itself() -> None:
         pytest.fail(f"an import circle: {' -> '.join(error.args[1])}")
 
 
+def test_the_rooms_of_tasks_stand_above_each_other() -> None:
+    """No room needs one that needs it, be it by way of others: data flows down."""
+    needs: dict[str, set[str]] = {}
+    for path in (ROOT / "tasks").rglob("*.py"):
+        room = path.relative_to(ROOT / "tasks").parts[0]
+        parts = (name.split(".") for name in modules_named(path))
+        named = {part[1] for part in parts if part[0] == "tasks" and len(part) > 1}
+        needs.setdefault(room, set()).update(named - {room})
+    try:
+        tuple(TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        pytest.fail(f"a circle of rooms: {' -> '.join(error.args[1])}")
+
+
 def modules_named(path: Path) -> set[str]:
     """The modules that a module imports anywhere; packages only where something else is meant."""
     names: set[str] = set()

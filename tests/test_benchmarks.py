@@ -21,7 +21,8 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 # What runs for long by itself, with arguments that make it short.
 SLOW = {
-    "decoding": ["--tokens", "4", "--rounds", "1", "--shape", "3M"],
+    "decoding": ["--tokens", "4", "--rounds", "1", "--shape", "3M", "--requests", "3"],
+    "infer_kills": ["--rows", "64", "--kills", "1"],
     "training_overhead": ["--steps", "2", "--rounds", "1", "--stages", "0"],
     "training_memory": ["--depths", "2", "--stages", "0"],
     "training_kills": ["--kills", "1", "--changes", "0", "--steps", "40", "--stages", "0"],
@@ -29,6 +30,7 @@ SLOW = {
 PEERS = {
     "bertscore": ("bert_score", "bert-score"),
     "filtering": ("datatrove", "datatrove"),
+    "harness": ("lm_eval", "lm-eval"),
     "loading": ("datasets", "datasets"),
     "minhash": ("datasketch", "datasketch"),
     "passages": ("pydivsufsort", "pydivsufsort"),
@@ -36,7 +38,7 @@ PEERS = {
     "rouge": ("rouge_score", "rouge-score"),
     "tokenizing": ("tiktoken", "tiktoken"),
 }
-BARE = ("loading", "preference_losses")
+BARE = ("harness", "loading", "preference_losses")
 """Those that take no file."""
 TEXTS = [
     f"Document {n} tells of the mill and the {n * n} wheels of its race. " * 20 for n in range(9)

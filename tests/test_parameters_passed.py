@@ -197,8 +197,9 @@ def test_every_option_of_a_command_is_read() -> None:
     )
 
 
-LIBRARYS = {"ParallelGroups"}
-"""Classes whose methods a library calls: DeepSpeed asks for these."""
+LIBRARYS = {"ParallelGroups", "Replica"}
+"""Classes whose methods a library calls: DeepSpeed asks for the first's, Ray Serve for the other's.
+"""
 
 
 def unused() -> list[str]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.errors import BadInput
-from flows.recipe import read_yaml, validate
+from flows.recipe import validate
+from flows.yaml_values import read_yaml
 from tasks.data.reading.records import keys
 from tasks.data.reading.settings import SourceSettings
 from tasks.data.reading.sources import PYTHON, resolve

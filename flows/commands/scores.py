@@ -140,7 +140,13 @@ def exam(
             " --answers its name"
         ),
     ],
-    files: Annotated[list[Path], typer.Argument(help="YAML files: name, kind, rows, prompt, ...")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="YAML files: name, kind, rows, prompt, ...; or tasks of lm-evaluation-harness,"
+            " FOLDER/NAME being what is called so in its files"
+        ),
+    ],
     url: Annotated[
         str | None, typer.Option(help="an OpenAI-compatible endpoint that serves the model")
     ] = None,
@@ -152,6 +158,10 @@ def exam(
     contamination: Contamination = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="ask again what was asked")] = False,
     fail_under: FailUnder = None,
+    write_tasks: Annotated[
+        Path | None,
+        typer.Option(help="write the exams to this folder as tasks of lm-evaluation-harness, too"),
+    ] = None,
     cron: Annotated[
         str | None, typer.Option(help='put new models to it on a schedule: "*/15 * * * *"')
     ] = None,
@@ -180,12 +190,14 @@ def exam(
             out.result(result)
             out.say(f"deployed {result['deployment']}, next run {result['next_run']}")
             return
+        written = _written(files, write_tasks) if write_tasks else []
         who = named_candidates(Store(), model, url, answers)
         found, failed = _take_exams(out, who, files, concurrency, contamination, rebuild)
         if found:
             check_names(limits, {name for one in found for name in one["results"]})
         late = [miss for one in found for miss in _missed(one, limits)]
         result = found[0] if len(found) == 1 and not failed else {"exams": found} | failed
+        result |= {"tasks": list(map(str, written))} if written else {}
         out.result(result | ({"missed": late} if limits else {}))
         if failed:
             raise StageFailed("; ".join(failed["failed"]))
@@ -220,6 +232,20 @@ def _take_exams(
             found.append(shown(artifact) | {"cached": kept})
             show_exam(out, found[-1])
     return found, {"status": "failed", "failed": failed} if failed else {}
+
+
+def _written(files: list[Path], folder: Path) -> list[Path]:
+    """Exams of ours as tasks. Raises BadInput for a file that is one already."""
+    from tasks.evaluation.exams.definition import Exam, read_exam
+    from tasks.evaluation.exams.harness.writing import write_task
+
+    paths = []
+    for file in files:
+        exam = read_exam(file)
+        if not isinstance(exam, Exam):
+            raise BadInput(f"--write-tasks {folder}: {file} is a task already")
+        paths.append(write_task(exam, folder))
+    return paths
 
 
 def _missed(found: dict[str, Any], limits: "Limits") -> list[dict[str, Any]]:

@@ -1,11 +1,19 @@
-"""serve: a model behind OpenAI's HTTP interface, with a page to talk to it."""
+"""serve: a model behind OpenAI's HTTP interface, with a page to talk to it. infer: answers to the
+rows of a file.
+"""
 
-from contextlib import ExitStack
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from cluster.errors import BadInput, StageFailed
 from flows.commands.options import AsJson, Home
 from flows.views.output import output, waiting
 
@@ -23,8 +31,21 @@ def serve(
     cache_tokens: Annotated[
         int, typer.Option(min=1, help="tokens that the key-value caches have room for")
     ] = 131_072,
+    packing: Annotated[
+        bool,
+        typer.Option(
+            help="keep matrices a second time in memory, laid out for a few rows: on a CPU, 8 rows "
+            "take two thirds of the time"
+        ),
+    ] = True,
     timeout: Annotated[float, typer.Option(min=0.1, help="seconds an answer may take")] = 600.0,
     body_bytes: Annotated[int, typer.Option(min=1, help="of a request at most")] = 4 << 20,
+    replicas: Annotated[
+        int | None,
+        typer.Option(min=1, help="so many by Ray Serve, here or on the cluster of RAY_ADDRESS"),
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads of each replica")] = 1,
+    gpus: Annotated[int, typer.Option(min=0, help="of each replica")] = 0,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -38,17 +59,53 @@ def serve(
     from tasks.serving.run import listening, run
     from tasks.serving.service import Service
 
+    capacity = Capacity(rows=rows, waiting=queue, chunk=chunk, tokens=cache_tokens, packing=packing)
+    limits = Limits(body_bytes, timeout)
     with ExitStack() as stack:
         with output(as_json) as out:
             folder = _folder(model)
-            capacity = Capacity(rows=rows, waiting=queue, chunk=chunk, tokens=cache_tokens)
-            socket = stack.enter_context(listening(host, port))
-            with waiting(f"loading {model}"):
-                service = Service(folder, name or model, capacity, _facts(folder))
-            url = f"http://{host}:{socket.getsockname()[1]}"
-            out.result({"url": url, "model": service.name})
-            out.say(f"{service.name} answers at {url}/v1, and on a page at {url}; Ctrl-C stops it")
-        run(service, socket, Limits(body_bytes, timeout))
+            called = name or model
+            if replicas:
+                _join_ray()
+                about = (called, capacity, limits, _facts(folder), threads, gpus)
+                url = stack.enter_context(_replicated(folder, replicas, host, port, *about))
+                then = _until_stopped
+            else:
+                socket = stack.enter_context(listening(host, port))
+                with waiting(f"loading {model}"):
+                    service = Service(folder, called, capacity, _facts(folder))
+                url = f"http://{host}:{socket.getsockname()[1]}"
+                then = partial(run, service, socket, limits)
+            out.result({"url": url, "model": called})
+            out.say(f"{called} answers at {url}/v1, and on a page at {url}; Ctrl-C stops it")
+        then()
+
+
+@contextmanager
+def _replicated(folder: Path, replicas: int, host: str, port: int, *about: Any) -> Iterator[str]:
+    """The URL of replicas; the model is offered to all nodes, where it is an artifact."""
+    from cluster.store import Store
+    from tasks.serving.replicas import Plan, deployed
+    from tasks.serving.run import KEY
+    from tasks.tokens.origins import known_artifact
+
+    if artifact := known_artifact(folder):
+        store = Store()
+        folder = store.open(store.offer(artifact)).path
+    plan = Plan(folder.absolute(), *about, key=os.environ.get(KEY) or None)
+    with ExitStack() as stack:
+        with waiting(f"starting {replicas} replicas"):
+            url = stack.enter_context(deployed(plan, replicas, host, port))
+        yield url
+
+
+def _until_stopped() -> None:
+    """Until Ctrl-C or SIGTERM. Raises StageFailed when the local Ray session has died."""
+    from cluster import ray_session
+
+    while not ray_session.died():
+        time.sleep(1)
+    raise StageFailed("Ray's daemon died, and the replicas with it; start the command again")
 
 
 def _folder(model: str) -> Path:
@@ -73,6 +130,120 @@ def _facts(folder: Path) -> dict[str, str]:
     return {key: value for key, value in found.items() if value}
 
 
+def infer(
+    model: Annotated[str, typer.Argument(help="an artifact's name, a model folder, hf://org/name")],
+    rows: Annotated[Path, typer.Argument(help="JSON lines or CSV, plain or compressed")],
+    to: Annotated[Path, typer.Option(metavar="FILE", help="answers, as JSON lines")],
+    rejects: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="rows without an answer; default beside --to"),
+    ] = None,
+    field: Annotated[
+        str | None,
+        typer.Option(help="what is asked, a text or messages; else messages, prompt or text"),
+    ] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="put a text as a user's turn")] = False,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, max=100.0, help="of sampling; 0 takes the likeliest token")
+    ] = 0.0,
+    top_k: Annotated[int | None, typer.Option(min=1, help="sample from the k likeliest")] = None,
+    top_p: Annotated[float, typer.Option(min=1e-9, max=1.0, help="probability mass kept")] = 1.0,
+    min_p: Annotated[
+        float | None, typer.Option(min=1e-9, max=1.0, help="least share of the likeliest's")
+    ] = None,
+    repetition_penalty: Annotated[
+        float, typer.Option(min=1e-9, max=100.0, help="of tokens that occurred; 1 is none")
+    ] = 1.0,
+    presence_penalty: Annotated[
+        float, typer.Option(min=-2, max=2, help="of tokens that were written")
+    ] = 0.0,
+    frequency_penalty: Annotated[
+        float, typer.Option(min=-2, max=2, help="of them, for each time")
+    ] = 0.0,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="of an answer at most [64, or what has room]")
+    ] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="end before this text; repeatable")
+    ] = None,
+    response_format: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help='of every answer, as in OpenAI\'s API: {"type": ...}'),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of sampling; row n draws by seed + n")] = 0,
+    concurrency: Annotated[int, typer.Option(min=1, help="rows at a time, by each worker")] = 64,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="processes [1; on a cluster as many as there is room for]"),
+    ] = None,
+    gpus: Annotated[int, typer.Option(min=0, help="of each worker on a cluster")] = 0,
+    max_failed: Annotated[
+        float, typer.Option(min=0, max=1, help="share of rows without an answer that is accepted")
+    ] = 1.0,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="ask again what was asked")] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer every row of a file: in this process, or with RAY_ADDRESS on that cluster.
+
+    headrace infer instruct questions.jsonl --to answers.jsonl --field question --chat
+
+    Each row comes back with `prediction`, `ended` (stop or length) and `tokens`; one that cannot be
+    answered is in the rejects, with its line and the reason. Killed, the same command goes on and
+    asks no finished row again.
+    """
+    from cluster.placement import Placement
+    from cluster.store import Store
+    from flows.views.progress import follow
+    from tasks.serving.batch.files import infer_file
+    from tasks.serving.batch.settings import InferSettings
+
+    with output(as_json) as out:
+        settings = InferSettings(
+            data=str(rows), field=field, chat=chat, temperature=temperature, top_k=top_k,
+            top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty, frequency_penalty=frequency_penalty,
+            max_tokens=max_tokens, stop=tuple(stop or ()), response_format=_form(response_format),
+            max_failed=max_failed, concurrency=concurrency,
+        )  # fmt: skip
+        placement = Placement(data_workers=workers, gpus=gpus)
+        if os.environ.get("RAY_ADDRESS") or (workers or 1) > 1:
+            _join_ray()
+        put_aside = rejects or to.with_name(f"{to.name.split('.')[0]}.rejects.jsonl")
+        with follow("infer") as told:
+            result = infer_file(
+                Store(), model, settings, seed, to, put_aside, placement, rebuild, told
+            )
+        out.result(result)
+        failed = ", ".join(f"{reason} {n}" for reason, n in result["failed"].items())
+        out.say(f"{result['written']:,} of {result['rows']:,} rows are answered in {to}")
+        if failed:
+            out.say(f"without an answer, in {put_aside}: {failed}")
+        out.say(f"{result['tokens']:,} tokens; asked {result['asked']:,}, kept from before "
+                f"{result['reused']:,}")  # fmt: skip
+
+
+def _form(text: str | None) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text) if text else None
+    except ValueError as error:
+        raise BadInput(f"--response-format is not JSON: {error}") from error
+    if found is not None and not isinstance(found, dict):
+        raise BadInput(f"--response-format {text}: it is a JSON object")
+    return found
+
+
+def _join_ray() -> None:
+    from cluster.environment import prepare
+
+    prepare()  # before Ray is imported, which reads its settings then
+    from cluster import ray_session
+
+    with waiting("joining Ray"):
+        ray_session.start()
+
+
 def register(app: typer.Typer) -> None:
     """Add these commands to the application."""
-    app.command()(serve)
+    for command in (serve, infer):
+        app.command()(command)

@@ -7,6 +7,7 @@ name (sources, files, code) is looked up as the stage is added, each name once.
 
 import contextlib
 import copy
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
@@ -217,7 +218,12 @@ def _is_within(names: list[str], then: Manifest, now: Spec) -> bool:
     if then.settings | {"settings": old | {n: new[n] for n in names}} != now.settings:
         return False
     reached = then.facts.get("reached", {})
-    return all(not reached.get(name) or old[name] >= new[name] for name in names)
+    return all(not reached.get(name) or _most(old[name]) >= _most(new[name]) for name in names)
+
+
+def _most(limit: float | None) -> float:
+    """A limit; null is none."""
+    return math.inf if limit is None else limit
 
 
 def _is_input(value: Any) -> bool:

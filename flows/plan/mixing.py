@@ -21,7 +21,11 @@ def mixture_of(dag: Dag, recipe: Recipe) -> Mixture | None:
         return None
     labels = _labels(dag, recipe)
     weights = {labels[s.path]: s.weight for s in recipe.sources}
+    made = recipe.made_sources
+    weights |= {label: made[label].weight for label in made}
     caps = {labels[s.path]: s.max_epochs for s in recipe.sources if s.max_epochs is not None}
+    most = {label: made[label].max_epochs for label in made}
+    caps |= {label: epochs for label, epochs in most.items() if epochs is not None}
     stages = tuple(_resolved(stage, labels) for stage in recipe.training.mixture)
     return Mixture(stages=stages or (MixtureStage(weights=weights),), max_epochs=caps)
 
@@ -68,7 +72,11 @@ def _labels(dag: Dag, recipe: Recipe) -> dict[str, str]:
     paths = [one.source.path for one in found]
     if len(set(paths)) < len(paths):
         raise BadInput("a mixture needs every source once; two of the recipe's have the same path")
-    return {one.name: one.name for one in found} | {one.source.path: one.name for one in found}
+    made = {label: label for label in recipe.made_sources}
+    own = {one.name: one.name for one in found} | {one.source.path: one.name for one in found}
+    if taken := sorted(made.keys() & own.keys()):
+        raise BadInput(f"source '{taken[0]}' has the name of what a model makes; rename it")
+    return own | made
 
 
 def _resolved(stage: MixtureStage, labels: dict[str, str]) -> MixtureStage:

@@ -26,6 +26,7 @@ from model.flops import flops_per_token, parameter_count
 from tasks.data.reading.settings import SourceSettings
 from tasks.data.reading.sources import resolve
 from tasks.scaling.sweep.plan import MemberSettings, TrunkSettings
+from tasks.serving.batch.settings import MOST_TOKENS
 
 Work = dict[str, float]
 Sizes = Callable[[Node | Artifact], float]
@@ -181,11 +182,37 @@ def _answers(node: Node, place: Placement, size: Sizes) -> Work:
     return {**found, "steps": float(drawn * asked.max_tokens), "params": 0.0}
 
 
+def _infer(node: Node, place: Placement, size: Sizes) -> Work:
+    asked = node.literals["settings"]
+    read = _row_tokens(asked.data)
+    written = read / TOKENS_OF_A_ROW * (asked.max_tokens or MOST_TOKENS)
+    found = _scored(node, "model", (read + written) / 3, place, size)
+    return {**found, "steps": written, "params": 0.0}
+
+
 def _judge(node: Node, place: Placement, size: Sizes) -> Work:
     asked = node.literals["settings"]
     texts = 2 if asked.model or place.judge_url else 1  # an endpoint rates a constant answer too
     each = len(asked.criteria) * asked.samples + (1 + 2 * asked.questions if asked.qag else 0)
     return {"steps": float(asked.rows * each * texts), "endpoint": float(texts - 1)}
+
+
+def _synthesize(node: Node, place: Placement, size: Sizes) -> Work:
+    asked = node.literals["settings"]
+    each = len(asked.rephrase.styles) if asked.rephrase else 0
+    each += 1 + (asked.questions.check == "model") * asked.questions.pairs if asked.questions else 0
+    if own := asked.instructions:
+        each += own.each * (3 if own.check == "model" else 2)
+    characters = 3 * sum(size(one) for one in _all(node.arguments["text"]))  # they lie compressed
+    passages = characters / asked.passage_characters
+    if asked.documents is not None:
+        passages = min(passages, asked.documents * asked.passages)
+    return {"steps": float(passages * each), "endpoint": float(asked.origin is None)}
+
+
+def _grade(node: Node, place: Placement, size: Sizes) -> Work:
+    asked = node.literals["settings"]
+    return {"steps": float(asked.documents), "endpoint": float(asked.origin is None)}
 
 
 def _steps(node: Node, place: Placement, size: Sizes) -> Work:
@@ -231,8 +258,11 @@ KINDS: Mapping[str, Callable[[Node, Placement, Sizes], Work]] = {
     "translate": _text_to_text,
     "summarise": _text_to_text,
     "answers": _answers,
+    "infer": _infer,
     "judge": _judge,
     "steps": _steps,
+    "synthesize": _synthesize,
+    "grade": _grade,
     "fit": _fit,
     "report": _report,
 }

@@ -45,6 +45,26 @@ def watch(dag: Dag) -> Iterator[None]:
 
 
 @contextmanager
+def follow(name: str) -> Iterator[Callable[[Report], None]]:
+    """What to tell the progress of the one stage of a command to, until the block ends; shown as
+    `watch` shows a run's.
+    """
+    if console.is_terminal:
+        with _bars() as bars:
+            yield partial(_show, bars, bars.add_task(name, total=None, figures=""))
+    else:
+        yield partial(_say, name, Pace(time.time()), [time.time()])
+
+
+def _say(name: str, pace: "Pace", told: list[float], report: Report) -> None:
+    now = time.time()
+    pace.take(report, now)
+    if now - told[0] >= EVERY_SECONDS:
+        told[0] = now
+        tell(f"{name}: {pace.words(now)}")
+
+
+@contextmanager
 def _thread(work: Callable[[threading.Event], None]) -> Iterator[None]:
     """Let `work(stop)` run beside the block."""
     stop = threading.Event()
@@ -216,14 +236,17 @@ def _update(
     if node.name not in shown:
         shown[node.name] = bars.add_task(node.name, total=None, figures="")
     if report := _report(store, node, began):
-        task = shown[node.name]
-        bar = next(t for t in bars.tasks if t.id == task)
-        said = figures(report)
-        if bar.time_remaining is not None:
-            said.append(f"{duration(bar.time_remaining)} left")
-        bars.update(
-            task,
-            completed=float(report["done"]),
-            total=float(report["total"]),
-            figures=", ".join(said) or str(report["unit"]),
-        )
+        _show(bars, shown[node.name], report)
+
+
+def _show(bars: Progress, task: TaskID, report: Report) -> None:
+    bar = next(t for t in bars.tasks if t.id == task)
+    said = figures(report)
+    if bar.time_remaining is not None:
+        said.append(f"{duration(bar.time_remaining)} left")
+    bars.update(
+        task,
+        completed=float(report["done"]),
+        total=float(report["total"]),
+        figures=", ".join(said) or str(report["unit"]),
+    )

@@ -5,14 +5,13 @@ Letters: R rows, T positions, V vocabulary.
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from model.generation.ending import Token
 from model.generation.request import Request
-from model.generation.sampling import draw, restrict
+from model.generation.sampling import GREEDY, Sampling, draw, restrict
 from model.generation.stream import tokens_of
 
 Turn = tuple[Request, list[int], float]
@@ -26,22 +25,31 @@ def choose(logits_RV: Tensor, turns: Sequence[Turn]) -> list[Token]:
         shaped_RV = logits_RV.clone()
         for logits_V, (request, tokens, _) in zip(shaped_RV, turns, strict=True):
             shape(logits_V, request, tokens)
-    chosen_R = torch.empty(len(turns), dtype=torch.long, device=logits_RV.device)
-    order = sorted(range(len(turns)), key=lambda row: repr(turns[row][0].sampling))
-    for sampling, group in groupby(order, key=lambda row: turns[row][0].sampling):
-        rows = list(group)
-        part_RV = shaped_RV[rows]
-        if sampling.greedy:
-            chosen_R[rows] = part_RV.argmax(-1)
-        else:
-            numbers_R = torch.tensor([turns[row][2] for row in rows], dtype=torch.float64)
-            chosen_R[rows] = draw(restrict(part_RV, sampling), numbers_R)
+    chosen_R = _drawn(shaped_RV, turns)
     most = max(request.likeliest for request, _, _ in turns)
     found = tokens_of(logits_RV, chosen_R, most)
     return [
         token._replace(likeliest=token.likeliest[: request.likeliest])
         for token, (request, _, _) in zip(found, turns, strict=True)
     ]
+
+
+def _drawn(logits_RV: Tensor, turns: Sequence[Turn]) -> Tensor:
+    """A token for each row; rows of the same settings together."""
+    groups: dict[Sampling, list[int]] = {}
+    for row, (request, _, _) in enumerate(turns):
+        groups.setdefault(GREEDY if request.sampling.greedy else request.sampling, []).append(row)
+    if list(groups) == [GREEDY]:
+        return logits_RV.argmax(-1)
+    chosen_R = torch.empty(len(turns), dtype=torch.long, device=logits_RV.device)
+    for sampling, rows in groups.items():
+        numbers_R = torch.tensor([turns[row][2] for row in rows], dtype=torch.float64)
+        part_RV = logits_RV[rows]
+        greedy = sampling is GREEDY
+        chosen_R[rows] = (
+            part_RV.argmax(-1) if greedy else draw(restrict(part_RV, sampling), numbers_R)
+        )
+    return chosen_R
 
 
 def shape(logits_V: Tensor, request: Request, tokens: Sequence[int]) -> None:
@@ -60,11 +68,3 @@ def shape(logits_V: Tensor, request: Request, tokens: Sequence[int]) -> None:
         logits_V[token] += value
     if request.constraint is not None:
         request.constraint.restrict(logits_V)
-
-
-def scored(logits_TV: Tensor, tokens: Sequence[int], likeliest: int) -> list[Token]:
-    """Given tokens with their log-probabilities; `logits_TV[i]` are the scores of the i-th. Scores
-    behind the last token are left out.
-    """
-    given_T = torch.tensor(tokens, dtype=torch.long, device=logits_TV.device)
-    return tokens_of(logits_TV[: len(tokens)], given_T, likeliest) if tokens else []

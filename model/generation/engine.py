@@ -21,20 +21,22 @@ Letters: N tokens, R rows, V vocabulary.
 import math
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from model.cache import Cache
-from model.generation.choosing import choose, scored
+from model.generation.choosing import choose
 from model.generation.ending import Token
-from model.generation.prefixes import Prefixes, shared
+from model.generation.packed import packed
+from model.generation.prefixes import LEAST, Prefixes, shared
 from model.generation.reader import Network, usable
 from model.generation.request import Reason, Request
 from model.generation.sampling import uniforms
-from model.ragged import RaggedCache
+from model.generation.stream import tokens_of
+from model.ragged import Slots
 from model.transformer import Transformer
 
 
@@ -50,6 +52,10 @@ class Capacity:
     """Tokens of prompts that are read in one step."""
     tokens: int = 1 << 17
     """In the key-value caches, of rows and of what is kept for others with the same beginning."""
+    packing: bool = True
+    """Whether matrices on a CPU are kept a second time, laid out for a few rows: that takes as much
+    memory again, and 8 rows take two thirds of the time.
+    """
 
 
 class Full(Exception):
@@ -61,17 +67,31 @@ class Row:
     """A request that is being answered; `tokens` are its prompt and what was written."""
 
     request: Request
-    cache: Cache
+    slots: Slots
+    slot: int
     tokens: list[int]
-    uniform_T: Tensor
+    uniform_T: Sequence[float]
+    """What its tokens are drawn by, where they are."""
     written: int = 0
-    read: list[Token] = field(default_factory=list)
+    scored: list[Token] = field(default_factory=list)
     """Of the prompt, where its log-probabilities are asked for."""
+
+    @property
+    def need(self) -> int:
+        """Positions that its slot has to have."""
+        return _need(self.request)
+
+    @property
+    def length(self) -> int:
+        """Tokens that it has read."""
+        return self.slots.lengths[self.slot]
 
     @property
     def left(self) -> int:
         """Tokens that it has to read before the next one is chosen."""
-        return len(self.tokens) - self.cache.length
+        whole = len(self.tokens)
+        # What no token follows is scored and need not be read.
+        return (whole if self.request.max_tokens else max(1, whole - 1)) - self.length
 
 
 class Engine:
@@ -85,10 +105,16 @@ class Engine:
             raise ValueError(f"model.family is {network.config.family!r}; only a decoder is served")
         if network.headless:
             raise ValueError("the model was tuned for another task and has no LM head to write by")
-        self.network, self.capacity = network.eval(), capacity
+        network = network.eval()
+        many = capacity.packing and capacity.rows > 1
+        self.network, self.capacity = packed(network) if many else network, capacity
         self.device = network.embedding.weight.device
+        scaling = network.config.rope_scaling
+        # How its positions turn depends on a prompt's length: parts of one would turn otherwise.
+        self.whole = scaling is not None and scaling.kind == "longrope"
         self.rows: list[Row] = []
-        self.prefixes = Prefixes(network.config)
+        self.prefixes = Prefixes(network.config, capacity.rows, capacity.tokens)
+        self.slots = self.prefixes.slots
         self.waiting: deque[Request] = deque()
         self._cancelled: set[Request] = set()
         self.changed = threading.Condition()
@@ -99,7 +125,9 @@ class Engine:
         """Let a request wait for its turn. Raises `Full`, and `ValueError` for a prompt that with
         its answer is longer than the context, or than all caches.
         """
-        most = min(self.network.config.context, self.capacity.tokens)
+        # What no token follows is scored and need not be read.
+        scored = int(request.max_tokens == 0)
+        most = min(self.network.config.context, self.capacity.tokens) + scored
         whole = len(request.prompt) + request.max_tokens
         if not request.prompt or whole > most:
             raise ValueError(
@@ -126,81 +154,106 @@ class Engine:
         batch = self._batch()
         if not batch:
             return bool(self.rows)
-        rows, counts = zip(*batch, strict=True)
-        ragged = RaggedCache([row.cache for row in rows], counts, self.device)
-        new = [row.tokens[row.cache.length :][:count] for row, count in batch]
+        new = [row.tokens[row.length :][:count] for row, count in batch]
+        ragged = self.slots.batch([(row.slot, count) for row, count in batch], self.device)
         inputs_1N = torch.tensor([[id_ for ids in new for id_ in ids]], device=self.device)
         hidden_ND = self.network(inputs_1N, None, ragged.positions_1N, ragged)[0]
+        ragged.done()
         self.read += sum(count for row, count in batch if row.written == 0)
-        parts = dict(zip(rows, hidden_ND.split(counts), strict=True))
-        self._note_prompts(parts)
-        self._write([row for row in rows if row.left == 0], parts)
+        ends = list(accumulate(count for _, count in batch))
+        self._note_prompts(batch, ends, hidden_ND)
+        lasts = {row: end - 1 for (row, _), end in zip(batch, ends, strict=True) if not row.left}
+        self._write(lasts, hidden_ND)
         return True
 
     def _batch(self) -> list[tuple[Row, int]]:
         """The rows of this step, each with the number of tokens that it reads."""
         room, batch = self.capacity.chunk, []
         for row in self.rows:
-            count = min(row.left, room) if row.written == 0 else 1
+            reads = row.left if self.whole else min(row.left, room)
+            count = reads if row.written == 0 else 1
             if count:
                 batch.append((row, count))
                 room -= count if row.written == 0 else 0
-        return batch
+        return sorted(batch, key=lambda pair: pair[0].slot)
 
     def _admit(self) -> None:
         """Let those in whose turn it is, each with what it shares with others already read."""
         with self.changed:
             while self.waiting and len(self.rows) < self.capacity.rows:
                 request = self.waiting[0]
-                need = len(request.prompt) + request.max_tokens
-                held = sum(len(r.request.prompt) + r.request.max_tokens for r in self.rows)
-                if held + need > self.capacity.tokens:
-                    return
                 if any(self._is_worth_waiting_for(row, request) for row in self.rows):
                     return
+                need = _need(request)
+                others = {row.slot: (row.tokens, row.need) for row in self.rows}
+                slot = self.prefixes.take(
+                    request.prompt, need, others, most=self._shareable(request)
+                )
+                if slot is None:
+                    return
                 self.waiting.popleft()
-                self.prefixes.trim(self.capacity.tokens - held - need)
-                self.rows.append(self._begin(request))
+                self.rows.append(self._begin(request, slot))
 
     def _is_worth_waiting_for(self, row: Row, request: Request) -> bool:
         """Whether a row is still reading what the request begins with."""
-        common = shared(row.request.prompt, request.prompt)
-        return row.cache.length < common and request.on_prompt is None
+        common = min(shared(row.request.prompt, request.prompt), self._shareable(request))
+        return row.length < common and common >= LEAST
 
-    def _begin(self, request: Request) -> Row:
-        prompt = list(request.prompt)
-        cache = None
-        if request.on_prompt is None:  # which wants the scores of all of it
-            cache = self.prefixes.take(prompt, [(r.tokens, r.cache) for r in self.rows])
-        empty = Cache(self.network.config, len(prompt) + request.max_tokens)
-        uniform_T = uniforms([request.seed], max(1, request.max_tokens))[0]
-        return Row(request, cache or empty, prompt, uniform_T)
+    def _shareable(self, request: Request) -> int:
+        """So many of its prompt's tokens need not be read anew: what is behind is to be scored."""
+        last = 0 if self.whole else len(request.prompt) - 1
+        return last if request.on_prompt is None else min(last, max(0, request.scored_from - 1))
 
-    def _note_prompts(self, parts: dict[Row, Tensor]) -> None:
+    def _begin(self, request: Request, slot: int) -> Row:
+        drawn = not request.sampling.greedy and request.max_tokens
+        uniform_T = uniforms([request.seed], request.max_tokens)[0].tolist() if drawn else ()
+        return Row(request, self.slots, slot, list(request.prompt), uniform_T)
+
+    def _note_prompts(
+        self, batch: Sequence[tuple[Row, int]], ends: Sequence[int], hidden_ND: Tensor
+    ) -> None:
         """Score the tokens of prompts where that is asked for, and tell them when all are read."""
-        for row, hidden_TD in parts.items():
-            request = row.request
-            if request.on_prompt is None or row.written:
-                continue
-            after = row.cache.length - len(hidden_TD) + 1  # the token that the first state is about
-            logits_TV = usable(self.network, self.network.logits(hidden_TD))
-            row.read += scored(
-                logits_TV, row.tokens[after : row.cache.length + 1], request.likeliest
-            )
-            if row.left == 0:
-                request.on_prompt([Token(row.tokens[0], math.nan), *row.read])
+        asked = [
+            (row, count, end)
+            for (row, count), end in zip(batch, ends, strict=True)
+            if row.request.on_prompt is not None and row.written == 0
+        ]
+        places: list[int] = []
+        scored: list[tuple[Row, list[int]]] = []
+        for row, count, end in asked:
+            first = max(row.length - count + 1, row.request.scored_from)
+            ids = row.tokens[first : row.length + 1]
+            scored.append((row, ids))
+            # A state is about the token behind its own.
+            begin = end - row.length + first - 1
+            places.extend(range(begin, begin + len(ids)))
+        if places:
+            self._score(scored, hidden_ND[places])
+        for row, _, _ in asked:
+            if row.left == 0 and row.request.on_prompt is not None:
+                first = [] if row.request.scored_from else [Token(row.tokens[0], math.nan)]
+                row.request.on_prompt([*first, *row.scored])
 
-    def _write(self, rows: list[Row], parts: dict[Row, Tensor]) -> None:
-        """Choose the next token of each row, and tell it."""
-        going = [row for row in rows if row.request.max_tokens]
-        for row in rows:
+    def _score(self, rows: Sequence[tuple[Row, list[int]]], hidden_ND: Tensor) -> None:
+        """Note the log-probabilities of given tokens, by the states before them."""
+        logits_NV = usable(self.network, self.network.logits(hidden_ND))
+        given_N = torch.tensor([id_ for _, ids in rows for id_ in ids], device=self.device)
+        tokens = iter(tokens_of(logits_NV, given_N, max(row.request.likeliest for row, _ in rows)))
+        for row, ids in rows:
+            most = row.request.likeliest
+            found = [next(tokens) for _ in ids]
+            row.scored += [token._replace(likeliest=token.likeliest[:most]) for token in found]
+
+    def _write(self, lasts: Mapping[Row, int], hidden_ND: Tensor) -> None:
+        """Choose the next token of each row, by the state of its last, and tell it."""
+        for row in lasts:
             if not row.request.max_tokens:
                 self._end(row, "length")
+        going = [row for row in lasts if row.request.max_tokens]
         if not going:
             return
-        last_RD = torch.stack([parts[row][-1] for row in going])
-        logits_RV = usable(self.network, self.network.logits(last_RD))
-        chosen = choose(logits_RV, [self._turn(row) for row in going])
+        logits_RV = self.network.logits(hidden_ND[[lasts[row] for row in going]])
+        chosen = choose(usable(self.network, logits_RV), [self._turn(row) for row in going])
         for row, token in zip(going, chosen, strict=True):
             row.written += 1
             self.written += 1
@@ -209,7 +262,7 @@ class Engine:
                 self._end(row, reason)
 
     def _turn(self, row: Row) -> tuple[Request, list[int], float]:
-        return row.request, row.tokens, float(row.uniform_T[row.written])
+        return row.request, row.tokens, row.uniform_T[row.written] if row.uniform_T else 0.0
 
     def _told(self, row: Row, token: Token) -> Reason | None:
         """Tell a token; why it was the last, if it was."""
@@ -223,13 +276,13 @@ class Engine:
 
     def _end(self, row: Row, reason: Reason) -> None:
         self.rows.remove(row)
-        self.prefixes.keep(row.tokens[: row.cache.length], row.cache)
+        self.prefixes.keep(row.slot, row.tokens[: row.length])
         row.request.on_end(reason)
 
     def abandon(self) -> None:
         """End all rows, after a step that failed: what their caches hold is not known."""
         rows, self.rows = self.rows, []
-        self.prefixes.kept.clear()
+        self.prefixes.forget()
         for row in rows:
             row.request.on_end("cancelled")
 
@@ -237,11 +290,18 @@ class Engine:
         """Let those go that were cancelled."""
         with self.changed:
             cancelled, self._cancelled = self._cancelled, set()
+            if not cancelled:
+                return
             for request in cancelled & set(self.waiting):
                 self.waiting.remove(request)
                 request.on_end("cancelled")
         for row in [row for row in self.rows if row.request in cancelled]:
             self._end(row, "cancelled")
+
+
+def _need(request: Request) -> int:
+    """Positions that it takes in the caches."""
+    return max(1, len(request.prompt) + (request.max_tokens or -1))
 
 
 def complete(engine: Engine, requests: Iterable[Request]) -> None:

@@ -41,16 +41,16 @@ class Reader:
         start_ids: Sequence[int] = (),
         compiled: bool = False,
     ) -> None:
-        _check(network, prompts, room, start_ids)
+        check(network, prompts, room, start_ids)
         context = network.config.context
         self.network = network.eval()
         self.device = network.embedding.weight.device
         self.memory: Memory | None = None
         if isinstance(network, EncoderDecoder):
-            sources = [_fit(prompt, context) for prompt in prompts]
+            sources = [fit(prompt, context) for prompt in prompts]
             self.memory = network.encode(*_padded(sources, self.device, left=False))
             prompts = [start_ids] * len(prompts)
-        self.prompts = [_fit(prompt, context - room) for prompt in prompts]
+        self.prompts = [fit(prompt, context - room) for prompt in prompts]
         self.cache = Cache(network.config, max(map(len, self.prompts)) + room)
         self.next_B1: Tensor | None = None
         """The next position of every row; None where all rows are as long as the cache."""
@@ -138,7 +138,8 @@ def _padded(
     return tensor(rows), tensor(ones) if any(padding) else None
 
 
-def _fit(prompt: Sequence[int], keep: int) -> list[int]:
+def fit(prompt: Sequence[int], keep: int) -> list[int]:
+    """A prompt, without its beginning where it has more than `keep` tokens, with a warning."""
     if len(prompt) > keep:
         log.warning(
             "prompt cut from %d to its last %d tokens to fit the context", len(prompt), keep
@@ -146,9 +147,10 @@ def _fit(prompt: Sequence[int], keep: int) -> list[int]:
     return list(prompt[-keep:])
 
 
-def _check(
+def check(
     network: Network, prompts: Sequence[Sequence[int]], room: int, start_ids: Sequence[int]
 ) -> None:
+    """Raises as `Reader` does."""
     config = network.config
     if network.headless:
         raise ValueError("the model was tuned for another task and has no LM head to write by")

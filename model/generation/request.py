@@ -53,7 +53,8 @@ class Request:
 
     `on_token` is told each token as it is chosen, and says whether that was the last; a token of
     `stop_ids` ends the answer and is not told. `on_prompt`, where given, is told the prompt's own
-    tokens with their log-probabilities, the first of which has none (NaN). `on_end` is told why it
+    tokens from place `scored_from` on, with their log-probabilities; the first of all has none
+    (NaN). `on_end` is told why it
     ended, once. All are called from the thread that runs the engine.
     """
 
@@ -63,6 +64,7 @@ class Request:
     sampling: Sampling = GREEDY
     seed: int = 0
     likeliest: int = 0
+    scored_from: int = 0
     bias: Mapping[int, float] = field(default_factory=dict)
     penalties: Penalties = NO_PENALTIES
     constraint: Constraint | None = None

@@ -8,41 +8,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from model.generation.ending import Continuation, Ending, Token
+from model.generation.ending import Ending, Token
 from model.generation.reader import Network, Reader
 from model.generation.sampling import GREEDY, Sampling, draw, restrict, uniforms
-
-
-def generate(
-    network: Network,
-    prompts: Sequence[Sequence[int]],
-    ending: Ending,
-    sampling: Sampling = GREEDY,
-    *,
-    samples: int = 1,
-    seeds: Sequence[int] | None = None,
-    likeliest: int = 0,
-    start_ids: Sequence[int] = (),
-    compiled: bool = False,
-) -> list[Continuation]:
-    """What follows each prompt, `samples` times over; the arguments are those of `stream`."""
-    rows: list[list[Token]] = [[] for _ in range(samples * len(prompts))]
-    steps = stream(
-        network,
-        prompts,
-        ending,
-        sampling,
-        samples=samples,
-        seeds=seeds,
-        likeliest=likeliest,
-        start_ids=start_ids,
-        compiled=compiled,
-    )
-    for tokens in steps:
-        for row, token in zip(rows, tokens, strict=True):
-            if token is not None:
-                row.append(token)
-    return [_continuation(row, ending) for row in rows]
 
 
 @torch.inference_mode()
@@ -109,11 +77,6 @@ def _choose(logits_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> Tensor:
     if sampling.greedy:
         return logits_BV.argmax(-1)
     return draw(restrict(logits_BV, sampling), uniform_B)
-
-
-def _continuation(tokens: list[Token], ending: Ending) -> Continuation:
-    whole = len(tokens) < ending.max_tokens or ending.stopped([token.id for token in tokens])
-    return Continuation(tuple(tokens), "stop" if whole else "length")
 
 
 class _Rows:

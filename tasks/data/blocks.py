@@ -89,10 +89,13 @@ def make_blocks(
     items: Sequence[Item],
     write: Callable[[int, Item, Path], None],
     sizes: Sequence[int],
+    unit: str = "bytes",
+    alone: bool | None = None,
 ) -> Iterator[Path]:
     """Run `write(number, item, folder)` for every item; the finished folders, in order.
 
-    `sizes` are bytes of text by item, for progress and to tell whether workers are worth starting.
+    `sizes` are by item, in a `unit`, for progress; those in bytes of text also tell whether workers
+    are worth starting, unless it is said whether to stay `alone`.
     A draft has one such pass. An error of `write` is raised as it is, and the finished blocks stay
     for the next attempt. Raises BadInput when the disk is full.
     """
@@ -101,15 +104,16 @@ def make_blocks(
     folder.mkdir(exist_ok=True)
     for left in folder.glob(".*"):  # of a worker that was killed
         shutil.rmtree(left, ignore_errors=True)
-    at_once = 1 if total < SMALL_BYTES else draft.placement.data_workers
+    alone = total < SMALL_BYTES if alone is None else alone
+    at_once = 1 if alone else draft.placement.data_workers
     numbered = list(enumerate(items))
-    draft.progress(0, total, "bytes")
+    draft.progress(0, total, unit)
     for size, path in zip(
         sizes, fan_out(partial(make_block, folder, write), numbered, at_once), strict=True
     ):
         yield all_here(path)
         done += size
-        draft.progress(done, total, "bytes")
+        draft.progress(done, total, unit)
 
 
 def forget_blocks(draft: Draft) -> None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tasks.tokens.encoder import Encoder
 
 METRICS = ("bleu", "chrf", "meteor", "rouge1", "rouge2", "rougeL")
-BATCH = 16
 
 
 class AnswerSettings(Settings):
@@ -89,13 +88,14 @@ def _answer(
 ) -> list[str]:
     from model.generation import Ending, generate
 
-    texts: list[str] = []
-    ending = Ending(max_tokens, encoder.ends)
-    for first in range(0, len(prompts), BATCH):
-        rows = generate(network, prompts[first : first + BATCH], ending, start_ids=start)
-        texts.extend(encoder.decode(row.ids).strip() for row in rows)
-        draft.progress(len(texts), len(prompts), "answers")
-    return texts
+    rows = generate(
+        network,
+        prompts,
+        Ending(max_tokens, encoder.ends),
+        start_ids=start,
+        progress=lambda done, of: draft.progress(done, of, "answers"),
+    )
+    return [encoder.decode(row.ids).strip() for row in rows]
 
 
 def _row(asked: dict[str, Any], text: str) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from cluster.manifest import parents
 
 View = dict[str, Any]
 SAMPLES_PER_REASON = 2
+ASKED = ("grade", "synthesize")
+"""Stages whose rows are requests to a model: what goes in is no part of what came in before."""
 
 
 def funnel(artifacts: Sequence[Artifact], per_reason: int = SAMPLES_PER_REASON) -> list[View]:
@@ -24,7 +26,9 @@ def funnel(artifacts: Sequence[Artifact], per_reason: int = SAMPLES_PER_REASON) 
         book, facts = artifact.manifest.ledger, artifact.manifest.facts
         if book is None:
             continue
-        heads = [entered[f] for f in parents(artifact.manifest) if f in entered]
+        stage, label = artifact.manifest.stage, artifact.manifest.label
+        before = () if stage in ASKED else parents(artifact.manifest)
+        heads = [entered[f] for f in before if f in entered]
         entered[artifact.fingerprint] = total = max(heads, default=book.rows_in)
         removed = [
             {"reason": reason, "rows": count, "samples": _samples(facts, reason, per_reason)}
@@ -32,10 +36,10 @@ def funnel(artifacts: Sequence[Artifact], per_reason: int = SAMPLES_PER_REASON) 
         ]
         rows.append(
             {
-                "stage": artifact.manifest.stage,
+                "stage": f"{stage} {label}" if label else stage,
                 "rows_in": book.rows_in,
                 "rows_out": book.rows_out,
-                "left": book.rows_out / total if total else 0.0,
+                "left": min(1.0, book.rows_out / total) if total else 0.0,
                 "removed": removed,
                 "kept": _shown(facts.get("kept", [])),
                 "lines_removed": facts.get("lines_removed", {}),

@@ -19,7 +19,8 @@ from tasks.report.template import fill
 
 View = dict[str, Any]
 Names = dict[str, str]
-LOWER = ("bits_per_byte", "perplexity", "heldout_loss")
+LOWER = {"bits_per_byte", "perplexity", "heldout_loss", "word_perplexity", "byte_perplexity"}
+LOWER |= {"brier_score", "ter"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Entry:
     @property
     def lower(self) -> bool:
         """Whether a lower value is the better one."""
-        return self.metric in LOWER
+        return not LOWER.isdisjoint(self.metric.split("/"))  # of a group TASK/metric
 
 
 def entries(store: Store) -> list[Entry]:

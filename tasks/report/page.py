@@ -17,18 +17,17 @@ from cluster.manifest import parents
 from tasks.report import plots, words
 from tasks.report.funnel import funnel, side_by_side
 from tasks.report.scaling import scaling
+from tasks.report.synthesis import made
 from tasks.report.template import fill
 from tasks.report.variants import variants
 
 View = dict[str, Any]
 Stages = dict[str, list[Artifact]]
-TRAINED = (
-    *("pretrain", "classify", "regress", "label", "extract", "translate"),
-    *("instruct", "prefer", "distill"),
-)
 SHORTEST_CURVE = 5
 SOURCE_KEYS = ("path", "files", "bytes", "rows", "license")
 SEEN_KEYS = ("source", "samples", "tokens", "share", "epochs")
+MADE = "made"
+"""The label of the stages that made text goes through."""
 ANSWER_KEYS = ("input", "prediction", "reference", "sampled")
 
 
@@ -51,12 +50,13 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
         "sources": _picked(_facts(stages, "read").get("sources"), SOURCE_KEYS),
         "funnel": [row | {"pairs": list(side_by_side(row))} for row in funnel(artifacts)],
         "quality": _facts(stages, "filter").get("quality"),
+        "made": made(stages),
         "contamination": _facts(stages, "decontaminate"),
         "privacy": privacy(stages),
         "tokenizer": tokens(stages),
         "packing": _scalars(_facts(stages, "packing")) + _scalars(_metrics(stages, "packing")),
         "seen": _picked(_facts(stages, "pretrain").get("sources"), SEEN_KEYS),
-        "trainings": [t for name in TRAINED for a in stages[name] if (t := training(a))],
+        "trainings": [t for name in words.TRAINED for a in stages[name] if (t := training(a))],
         "classes": classes(stages),
         "scaling": scaling(stages["forecast"] or stages["fit"], stages["sweep"]),
         "variants": variants(stages["compare"]),
@@ -215,11 +215,16 @@ def _card(name: str, value: Any, beside: str) -> View:
 
 
 def _facts(stages: Stages, stage: str) -> dict[str, Any]:
-    return stages[stage][-1].manifest.facts if stages[stage] else {}
+    return _last(stages[stage]).manifest.facts if stages[stage] else {}
 
 
 def _metrics(stages: Stages, stage: str) -> dict[str, float]:
-    return stages[stage][-1].manifest.metrics if stages[stage] else {}
+    return _last(stages[stage]).manifest.metrics if stages[stage] else {}
+
+
+def _last(found: Sequence[Artifact]) -> Artifact:
+    """Of a stage's artifacts the last, but for those of what a model made, if there is another."""
+    return next((one for one in reversed(found) if one.manifest.label != MADE), found[-1])
 
 
 def _picked(rows: Sequence[dict[str, Any]] | None, keys: Sequence[str]) -> list[View]:

@@ -36,6 +36,11 @@ SPELLED = {
     "geval": "G-Eval",
     "heldout": "held-out",
 }
+TRAINED = (
+    *("pretrain", "classify", "regress", "label", "extract", "translate", "summarise"),
+    *("instruct", "prefer", "distill"),
+)
+"""Stages whose result is a trained model."""
 SCALES = (("T", 1e12), ("G", 1e9), ("M", 1e6))
 
 

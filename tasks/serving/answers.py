@@ -1,6 +1,7 @@
 """An answer on its way: tokens come from the engine's thread, pieces of text go to the client."""
 
 import asyncio
+import codecs
 import itertools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -78,7 +79,13 @@ def completion_logprobs(
 ) -> dict[str, Any]:
     """`logprobs` of a completion; offsets count characters from `begin`."""
     texts = [spelt(encoder, token.id) for token in tokens]
-    sizes = [len(encoder.decode([token.id])) for token in tokens]
+    # A character may take several tokens: it is counted with its last one.
+    characters = codecs.getincrementaldecoder("utf-8")("replace")
+    sizes = [len(characters.decode(encoder.decode_bytes([token.id]))) for token in tokens]
+    # SentencePiece begins a text with a space that is not the text's own.
+    if begin == 0 and sum(sizes) > len(encoder.decode([token.id for token in tokens])):
+        first = next(number for number, size in enumerate(sizes) if size)
+        sizes[first] -= 1
     offsets = list(itertools.accumulate(sizes, initial=begin))[:-1]
     known = [None if token.log_prob != token.log_prob else token.log_prob for token in tokens]
     tops = [

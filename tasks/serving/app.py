@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import (
     HTMLResponse,
     JSONResponse,
@@ -28,13 +28,23 @@ from cluster.errors import BadInput
 from model.generation.engine import Full
 from tasks.serving.forms import Chats, Completions, Form, Refused
 from tasks.serving.metrics import exposition
-from tasks.serving.protocol import ChatRequest, CompletionRequest, EmbeddingRequest
+from tasks.serving.protocol import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    EmbeddingRequest,
+    TokenizeRequest,
+)
 from tasks.serving.service import Service
 
 PAGE = Path(__file__).with_name("page.html")
 KINDS = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error"}
 KINDS |= {413: "invalid_request_error", 429: "rate_limit_error"}
 RETRY_AFTER_SECONDS = 1
+READ_SECONDS = 60.0
+"""In which a request has to be whole."""
+LEFT = 499
+"""Counted where the client closed the connection before (a status of nginx's)."""
 Reply = Callable[[Request], Awaitable[Response]]
 
 
@@ -59,6 +69,9 @@ def application(service: Service, limits: Limits, key: str | None) -> Starlette:
         Route("/v1/completions", door.guarded("completions", door.completions), methods=["POST"]),
         Route("/v1/embeddings", door.guarded("embeddings", door.embeddings), methods=["POST"]),
         Route("/v1/chat/completions", door.guarded("chat", door.chat), methods=["POST"]),
+        Route("/tokenizer_info", door.guarded("tokenizer", door.tokenizer)),
+        Route("/tokenize", door.guarded("tokenize", door.tokenize), methods=["POST"]),
+        Route("/detokenize", door.guarded("detokenize", door.detokenize), methods=["POST"]),
     ]
     handlers = {404: _not_found, 405: _not_found}
     return Starlette(routes=routes, exception_handlers=handlers)
@@ -108,6 +121,8 @@ class Door:
                 response = failure(429, f"{full}; come again", after)
             except (BadInput, ValueError) as error:
                 response = failure(400, str(error))
+            except ClientDisconnect:
+                response = failure(LEFT, "the client went before its request was whole")
             self.service.count(name, response.status_code)
             return response
 
@@ -128,6 +143,20 @@ class Door:
         asked = await self._read(request, EmbeddingRequest)
         return JSONResponse(await asyncio.to_thread(self.service.embed, asked))
 
+    async def tokenizer(self, request: Request) -> Response:
+        """What the tokenizer's marks are, and its chat template."""
+        return JSONResponse(self.service.marks())
+
+    async def tokenize(self, request: Request) -> Response:
+        """The tokens of a text."""
+        asked = await self._read(request, TokenizeRequest)
+        return JSONResponse(self.service.tokenize(asked))
+
+    async def detokenize(self, request: Request) -> Response:
+        """The text of some tokens."""
+        asked = await self._read(request, DetokenizeRequest)
+        return JSONResponse({"prompt": self.service.detokenize(asked)})
+
     def _check_key(self, request: Request) -> None:
         if self.key is None:
             return
@@ -137,11 +166,11 @@ class Door:
 
     async def _read(self, request: Request, kind: type[Any]) -> Any:
         """The body as a request of a kind."""
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > self.limits.body_bytes:
-                raise Refused(413, f"the body is larger than {self.limits.body_bytes} bytes")
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                body = await self._body(request)
+        except TimeoutError as error:
+            raise Refused(408, f"no whole request in {READ_SECONDS:g} s") from error
         try:
             asked: BaseModel = kind.model_validate(json.loads(body, parse_constant=_no_number))
         except ValidationError as error:
@@ -154,6 +183,14 @@ class Door:
         if self.service.closed:
             raise Refused(503, "the server is about to stop")
         return asked
+
+    async def _body(self, request: Request) -> bytes:
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > self.limits.body_bytes:
+                raise Refused(413, f"the body is larger than {self.limits.body_bytes} bytes")
+        return bytes(body)
 
     async def _reply(self, request: Request, asked: Any, form: "Form") -> Response:
         if asked.stream:

@@ -6,12 +6,10 @@ from tasks.serving.service import Service
 def exposition(service: Service) -> str:
     """The figures in Prometheus' text format."""
     engine = service.engine
-    kept = sum(len(tokens) for tokens, _ in list(engine.prefixes.kept))
-    held = sum(row.cache.length for row in list(engine.rows))
     gauges = {
         "rows": (len(engine.rows), "requests that are being answered"),
         "waiting": (len(engine.waiting), "requests that wait"),
-        "cache_tokens": (held + kept, "tokens in the key-value caches"),
+        "cache_tokens": (sum(engine.slots.lengths), "tokens in the key-value caches"),
         "cache_capacity_tokens": (engine.capacity.tokens, "tokens for which there is room"),
     }
     lines = []

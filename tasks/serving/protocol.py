@@ -6,12 +6,14 @@ wish that nobody fulfils.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from model.generation.request import Penalties
 from model.generation.sampling import GREEDY, Sampling
+from tasks.serving.constrained import grammar_of
 
 IGNORED = ("user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key")
 """Keys that change nothing in an answer."""
@@ -71,6 +73,13 @@ class Asked(BaseModel):
         return Sampling(
             temperature=self.temperature, top_p=self.top_p, top_k=few, min_p=self.min_p or None
         )
+
+    @cached_property
+    def grammar(self) -> str | None:
+        """What an answer has to be a word of, where it has to be of a form. Raises BadInput for a
+        form that there is not.
+        """
+        return grammar_of(self.response_format) if self.response_format else None
 
     @property
     def penalties(self) -> Penalties:
@@ -162,6 +171,25 @@ class EmbeddingRequest(BaseModel):
     def texts(self) -> list[str]:
         """Each text."""
         return [self.input] if isinstance(self.input, str) else self.input
+
+
+class TokenizeRequest(BaseModel):
+    """`POST /tokenize`, as vLLM has it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = None
+    prompt: str
+    add_special_tokens: bool = True
+
+
+class DetokenizeRequest(BaseModel):
+    """`POST /detokenize`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = None
+    tokens: list[Annotated[int, Field(ge=0)]]
 
 
 def _text(content: Any) -> str:

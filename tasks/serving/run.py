@@ -40,14 +40,20 @@ def run(service: Service, opened: socket.socket, limits: Limits) -> None:
             service.refuse()
             super().handle_exit(sig, frame)
 
-    app = application(service, limits, os.environ.get(KEY) or None)
-    app.router.lifespan_context = lambda app: _at_work(app, service)
+    app = at_work(service, limits, os.environ.get(KEY) or None)
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE_SECONDS)
     Server(config).run(sockets=[opened])
 
 
-@contextlib.asynccontextmanager
-async def _at_work(app: Starlette, service: Service) -> AsyncIterator[None]:
-    service.start()
-    yield
-    service.close(GRACE_SECONDS)
+def at_work(service: Service, limits: Limits, key: str | None) -> Starlette:
+    """The application of a service whose engine runs from its start to its end."""
+
+    @contextlib.asynccontextmanager
+    async def running(app: Starlette) -> AsyncIterator[None]:
+        service.start()
+        yield
+        service.close(GRACE_SECONDS)
+
+    app = application(service, limits, key)
+    app.router.lifespan_context = running
+    return app

@@ -20,14 +20,19 @@ import numpy as np
 from cluster.errors import BadInput
 from model.flops import parameter_count
 from model.generation.engine import Capacity, Engine
-from model.generation.request import Request
 from tasks.evaluation.embedding.contextual import embed_texts
 from tasks.inference.generation import load_model
 from tasks.inference.text_stream import TextStream
 from tasks.serving.answers import Answer
-from tasks.serving.constrained import Grammar, grammar_of
-from tasks.serving.protocol import Asked, ChatRequest, CompletionRequest, EmbeddingRequest
-from tasks.tokens.chat import prompt_ids
+from tasks.serving.asking import Asker
+from tasks.serving.protocol import (
+    Asked,
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    EmbeddingRequest,
+    TokenizeRequest,
+)
 
 EMBEDDED_LAYERS = 4
 log = logging.getLogger("headrace.serve")
@@ -45,6 +50,7 @@ class Service:
         network, self.encoder = load_model(folder)
         self.folder, self.name, self.started = folder, name, time.time()
         self.config, self.facts = network.config, facts
+        self.asker = Asker(self.encoder, self.config)
         try:
             self.network, self.engine = network, Engine(network, capacity)
         except ValueError as error:
@@ -105,15 +111,15 @@ class Service:
         """The answers to a completion, `n` to each prompt in turn. Raises BadInput for what this
         model cannot do, and `Full`.
         """
-        prompts = [self._ids(prompt) for prompt in asked.prompts]
+        prompts = [self.asker.text(prompt) for prompt in asked.prompts]
         if not prompts:
             raise BadInput("prompt is empty; it takes one text or more")
         return self._submitted(asked, prompts, asked.max_tokens, asked.likeliest, echoes=asked.echo)
 
     def chat(self, asked: ChatRequest) -> list[Answer]:
         """The answers to a conversation. Raises as `complete` does."""
-        prompt = prompt_ids(self.encoder, asked.messages)
-        most = asked.most or max(1, self.config.context - len(prompt))
+        prompt = self.asker.chat(asked.messages)
+        most = asked.most or max(1, self.asker.room(prompt))
         return self._submitted(asked, [prompt], most, asked.likeliest)
 
     def embed(self, asked: EmbeddingRequest) -> dict[str, Any]:
@@ -128,12 +134,21 @@ class Service:
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return {"object": "list", "data": data, "model": self.name, "usage": usage}
 
-    def _ids(self, prompt: str | list[int]) -> list[int]:
-        if isinstance(prompt, str):
-            return [*self.encoder.opening, *self.encoder.encode(prompt)] or [self.encoder.eod]
-        if wrong := [id_ for id_ in prompt if not 0 <= id_ < self.encoder.ids]:
-            raise BadInput(f"prompt: {wrong[0]} is no token; ids are 0 to {self.encoder.ids - 1}")
-        return prompt
+    def tokenize(self, asked: TokenizeRequest) -> dict[str, Any]:
+        """The tokens of a text, in which marks count as such."""
+        opening = self.encoder.opening if asked.add_special_tokens else []
+        ids = [*opening, *(id_ for id_, _, _ in self.encoder.encode_marked(asked.prompt, []))]
+        return {"tokens": ids, "count": len(ids), "max_model_len": self.config.context}
+
+    def detokenize(self, asked: DetokenizeRequest) -> str:
+        """The text of some tokens, marks included. Raises BadInput for an id that no token has."""
+        return self.encoder.decode(self.asker.text(asked.tokens), specials=True)
+
+    def marks(self) -> dict[str, Any]:
+        """The tokenizer's marks by transformers' names, and its chat template."""
+        roles = self.encoder.roles
+        marks = {"bos_token": roles.begin, "eos_token": roles.end, "pad_token": roles.pad}
+        return marks | {"chat_template": roles.template}
 
     def _submitted(
         self,
@@ -145,25 +160,18 @@ class Service:
         echoes: bool = False,
     ) -> list[Answer]:
         seed = secrets.randbits(62) if asked.seed is None else asked.seed
-        grammar = grammar_of(asked.response_format) if asked.response_format else None
-        bias = self._bias(asked)
         answers = []
         for prompt, number in itertools.product(prompts, range(asked.n)):
-            self._check_length(prompt, most)
             answer = Answer(self.encoder, TextStream(self.encoder.decode, asked.stops))
-            answer.request = Request(
-                prompt=prompt,
-                max_tokens=most,
-                stop_ids=self.encoder.ends,
-                sampling=asked.sampling,
-                seed=(seed + number) % 2**63,
-                likeliest=likeliest or 0,
-                bias=bias,
-                penalties=asked.penalties,
-                constraint=self._grammar(grammar),
-                on_token=answer.on_token,
-                on_prompt=answer.prompt.extend if echoes and likeliest is not None else None,
-                on_end=answer.on_end,
+            answer.request = self.asker.request(
+                asked,
+                prompt,
+                most,
+                seed + number,
+                likeliest or 0,
+                answer.on_token,
+                answer.on_end,
+                answer.prompt.extend if echoes and likeliest is not None else None,
             )
             answers.append(answer)
         self._submit(answers)
@@ -184,26 +192,6 @@ class Service:
         """End answers that nobody waits for."""
         for answer in answers:
             self.engine.cancel(answer.request)
-
-    def _grammar(self, grammar: str | None) -> Grammar | None:
-        return Grammar(self.encoder, self.config.vocab_size, grammar) if grammar else None
-
-    def _bias(self, asked: Asked) -> dict[int, float]:
-        found = asked.logit_bias or {}
-        wrong = [id_ for id_ in found if not (id_.isdigit() and int(id_) < self.encoder.ids)]
-        if wrong:
-            raise BadInput(
-                f"logit_bias: {wrong[0]} is no token; ids are 0 to {self.encoder.ids - 1}"
-            )
-        return {int(id_): value for id_, value in found.items()}
-
-    def _check_length(self, prompt: Sequence[int], most: int) -> None:
-        context = self.config.context
-        if len(prompt) + most > context:
-            raise BadInput(
-                f"the prompt has {len(prompt)} tokens and max_tokens is {most}; together they must "
-                f"be at most the context of {context}"
-            )
 
     def count(self, endpoint: str, status: int) -> None:
         """Note a request that was answered."""

@@ -14,7 +14,7 @@ from tasks.tokens.roles import NUMBERS, TOKENIZER_FILES
 from tasks.training.early_stopping import VALIDATION, EarlyStopping, Looks
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.telemetry import read_rows, thin
-from tasks.tuning.settings import EarlyStoppingSettings, PartSettings, TuningSettings
+from tasks.tuning.settings import EarlyStoppingSettings, TuningSettings
 
 if TYPE_CHECKING:
     from model.heads import Headed
@@ -28,7 +28,7 @@ def tuning_job(
     build: Callable[[], Program],
     steps: int,
     batch_samples: int,
-    settings: PartSettings,
+    settings: TuningSettings,
     seed: int,
     draft: Draft,
     *,
@@ -45,7 +45,6 @@ def tuning_job(
     for name, kind in kinds.items():
         if (workers := getattr(draft.placement, name)) > 1:
             raise BadInput(f"placement.{name} is {workers}: only pretraining {kind}; set it to 1")
-    asked = settings.early_stopping if isinstance(settings, TuningSettings) else None
     return TrainJob(
         build=build,
         steps=steps,
@@ -54,7 +53,7 @@ def tuning_job(
         scratch=draft.scratch,
         optimizer=settings.optimizer,
         layer_decay=settings.layer_decay,
-        stopping=stopping(asked, steps),
+        stopping=stopping(settings.early_stopping, steps),
         precision=settings.precision,
         seed=seed,
         flops_per_token=flops_per_token,

@@ -39,8 +39,8 @@ class EarlyStoppingSettings(Settings):
     patience: int = Field(3, ge=1, description="looks without a lower loss after which it ends")
 
 
-class PartSettings(TrainSettings):
-    """What every tuning has in common: how much of the model it trains."""
+class TuningSettings(TrainSettings):
+    """What every tuning has in common: how much of the model it trains, and when it may end."""
 
     train: Trained = Field(
         "full",
@@ -64,11 +64,6 @@ class PartSettings(TrainSettings):
         lt=1,
         description="of the network while it is tuned; null is what its config says",
     )
-
-
-class TuningSettings(PartSettings):
-    """A tuning that may end before its last step."""
-
     early_stopping: EarlyStoppingSettings | None = None
 
 

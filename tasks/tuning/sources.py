@@ -4,11 +4,14 @@ A recipe names the data by path; a stage's identity is the content behind it.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from tasks.data.reading.sources import PYTHON
+from tasks.synthesis.pairs import rows_of
 from tasks.tuning.classify.settings import ClassifySettings
 from tasks.tuning.files import python_rows, row_file
 from tasks.tuning.instruct.settings import InstructSettings
@@ -16,6 +19,7 @@ from tasks.tuning.pairs import pairs_of_python, snippets_of_python
 from tasks.tuning.rows import (
     Pair,
     Snippet,
+    digest,
     distinct,
     read_pairs,
     read_snippets,
@@ -53,9 +57,13 @@ def classes_of(rows: list[Snippet]) -> list[str]:
     return sorted({name for row in rows for name in row.classes})
 
 
-def instruction_pairs(settings: InstructSettings) -> tuple[list[Pair], list[Pair], Counter[str]]:
-    """Training pairs, held-out pairs and why others are neither; no instruction is in both."""
-    found = _pairs(settings.data)
+def instruction_pairs(
+    settings: InstructSettings, made: Sequence[Pair] = ()
+) -> tuple[list[Pair], list[Pair], Counter[str]]:
+    """Training pairs, those that a model made among them, held-out pairs and why others are
+    neither; no instruction is in both.
+    """
+    found = [*(_pairs(settings.data) if settings.data else ()), *made]
     rows = distinct(found, lambda row: row.said)
     rejects = Counter(repeated_pair=len(found) - len(rows))
     if settings.heldout is None:
@@ -68,16 +76,26 @@ def instruction_pairs(settings: InstructSettings) -> tuple[list[Pair], list[Pair
     return train, heldout, +rejects
 
 
+def made_pairs(text: Artifact, sources: Sequence[str]) -> list[Pair]:
+    """The pairs in some sources of made text; those from one document are one group."""
+    return [
+        Pair(row.id, row.pair.asked, row.pair.answer, "", digest(row.document), number)
+        for number, row in enumerate(rows_of(text, sources), 1)
+    ]
+
+
 class OfData(Protocol):
     """Settings that name rows."""
 
     @property
-    def data(self) -> str:
+    def data(self) -> str | None:
         """What the rows are in."""
 
 
 def describe(settings: HeadSettings | OfData) -> str:
     """What the figures of a tuning are about, for the report."""
+    if settings.data is None:
+        return "instructions and questions that a model made from the text, with its answers"
     if not settings.data.startswith(PYTHON):
         return f"rows of {Path(settings.data).name}"
     if isinstance(settings, ClassifySettings):

@@ -32,7 +32,7 @@ def _targets(folder: Path, settings: Any) -> Iterator[str]:
     network, encoder = load_model(folder)
     if isinstance(settings, InstructSettings):
         rows = supervise(instruction_pairs(settings)[0], encoder, network.config.context)
-        check_supervised(settings.data, rows, encoder)
+        check_supervised(settings.data or "synthesize", rows, encoder)
         yield from (marked(encoder, example) for example in rows.examples)
     elif isinstance(settings, PreferSettings):
         length = min(settings.length or network.config.context, network.config.context)

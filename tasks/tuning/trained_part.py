@@ -20,12 +20,12 @@ from model.lora import LoraShape
 from model.objectives.base import Objective
 from model.optim import freeze
 from model.transformer import LanguageModel, Stack
-from tasks.tuning.settings import PartSettings
+from tasks.tuning.settings import TuningSettings
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def trained_part(module: Module, settings: PartSettings, base: Path) -> Module:
+def trained_part(module: Module, settings: TuningSettings, base: Path) -> Module:
     """A network of the folder `base`, with what it is trained with, of which only what the settings
     say is trained. Raises BadInput when that is nothing.
     """

@@ -57,6 +57,16 @@ def test_blocks_and_artifacts_go_through_the_store_and_outlive_their_node(
     assert not (folder / "driver" / "artifacts").exists()
 
 
+def test_without_a_store_nodes_with_homes_of_their_own_take_nothing(
+    cluster: tuple[str, Path],
+) -> None:
+    notes = cluster[1] / "refused"
+    done = run(cluster, str(TOY), HEADRACE_NOTES=str(notes))
+    assert done.returncode == 1 and "HEADRACE_STORE=s3://" in done.stderr, done.stderr[-3000:]
+    assert not notes.exists()
+
+
+@pytest.mark.slow
 def test_without_a_store_a_run_is_refused_before_its_first_stage(
     cluster: tuple[str, Path],
 ) -> None:

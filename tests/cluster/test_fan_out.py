@@ -1,7 +1,5 @@
 import itertools
 import os
-import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -9,7 +7,6 @@ from types import ModuleType
 import pytest
 
 from cluster import fan_out as module
-from cluster import ray_session
 from cluster.errors import BadInput
 from cluster.fan_out import fan_out
 from cluster.resources import measured
@@ -17,23 +14,13 @@ from cluster.resources import measured
 FOLDER = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def toy(shared_home: Path) -> Iterator[ModuleType]:
-    """Functions that the workers can import, and a Ray session."""
-    sys.path.insert(0, str(FOLDER))
+@pytest.fixture
+def toy(ray_session: None, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Functions that the workers of the session can import."""
+    monkeypatch.syspath_prepend(str(FOLDER))
     import fan_out_toy
 
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(FOLDER), before)))
-    ray_session.stop()  # one that runs already has workers without that path
-    ray_session.start()
-    yield fan_out_toy
-    ray_session.stop()
-    sys.path.remove(str(FOLDER))
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
+    return fan_out_toy
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 4, None])

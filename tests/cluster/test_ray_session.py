@@ -35,6 +35,7 @@ def toy(shared_home: Path) -> Iterator[ModuleType]:
 
 
 def test_a_flow_that_submits_nothing_never_starts_ray(toy: ModuleType) -> None:
+    ray_session.stop()
     assert toy.idle_flow() is False
 
 
@@ -59,6 +60,16 @@ def test_it_listens_on_the_loopback_and_tells_strangers_nothing(ray_session: Non
             with contextlib.suppress(httpx.HTTPError):  # it speaks another language
                 reply = httpx.get(f"http://127.0.0.1:{address.port}{path}", timeout=10)
                 assert reply.status_code in (401, 403, 404, 415), (address, path, reply.text)
+
+
+def test_its_daemons_are_those_that_it_needs(ray_session: None) -> None:
+    """Each of the others imports Ray anew, at the start of every run."""
+    told = {process: process.cmdline() for process in psutil.Process().children(recursive=True)}
+    lines = [" ".join(line) for line in told.values()]
+    assert any("raylet/raylet" in line for line in lines)
+    assert not [line for line in lines if "monitor.py" in line or "dashboard.py" in line]
+    (agent,) = [process for process, line in told.items() if line[0] == "ray::DashboardAgent"]
+    assert not [c for c in agent.net_connections("tcp") if c.status == LISTEN]
 
 
 def messages(flow_run_id: str, logger: str) -> set[str]:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cluster.ray_daemons import only_needed
+
 ATTEMPTS = 4  # Ray's daemons have 30 seconds to start, too few on a machine that is busy
 
 
@@ -31,13 +33,14 @@ def _started(folder: Path) -> Any:
         try:
             for name in ("one", "two"):
                 own = {"HEADRACE_HOME": str(folder / name), "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
-                cluster.add_node(
-                    num_cpus=1,
-                    env_vars=own,
-                    object_store_memory=100_000_000,
-                    include_dashboard=False,
-                    resources={name: 1},
-                )
+                with only_needed():
+                    cluster.add_node(
+                        num_cpus=1,
+                        env_vars=own,
+                        object_store_memory=100_000_000,
+                        include_dashboard=False,
+                        resources={name: 1},
+                    )
             return cluster
         except Exception:  # Ray raises plain exceptions here
             cluster.shutdown()

@@ -16,27 +16,43 @@ import pytest
 
 from cluster.placement import Placement
 from cluster.stage import build
+from cluster.store import Store
 from tasks.data import blocks
 from tasks.data.deduplication import candidates, phases, search
 from tasks.data.deduplication.stage import dedup
 from tasks.data.reading import intake
+from tasks.data.reading.stage import ReadSettings, read
 from tests.data.deduplication.documents import PARCEL_BYTES, SETTINGS, document, edited
 
 
-@pytest.fixture
-def artifact(ray_session, read_path, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def store(ray_session, tmp_path_factory):
+    """One for all: what is deduplicated again is forced, or its artifact removed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEADRACE_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr(intake, "BLOCK_BYTES", 1)
+        patch.setattr(candidates, "PARCEL_BYTES", PARCEL_BYTES)
+        for module in (blocks, search):
+            patch.setattr(module, "SMALL_BYTES", 0)
+        yield Store()
+
+
+@pytest.fixture(scope="module")
+def artifact(store, tmp_path_factory):
     """Eight blocks with duplicates within and across, small partitions, workers for little text."""
-    monkeypatch.setattr(intake, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(candidates, "PARCEL_BYTES", PARCEL_BYTES)
-    for module in (blocks, search):
-        monkeypatch.setattr(module, "SMALL_BYTES", 0)
+    folder = tmp_path_factory.mktemp("in")
     base = [document(i) for i in range(200)]
     texts = base + [edited(t, 1 + i % 9, seed=i) for i, t in enumerate(base)] + base[:40]
-    (tmp_path / "in").mkdir()
     for number in range(8):
         rows = "".join(json.dumps({"text": t}) + "\n" for t in texts[number::8])
-        (tmp_path / "in" / f"{number}.jsonl").write_text(rows)
-    return read_path(tmp_path / "in")
+        (folder / f"{number}.jsonl").write_text(rows)
+    return build(read, store, settings=ReadSettings(sources=({"path": str(folder)},)))
+
+
+@pytest.fixture(scope="module")
+def expected(store, artifact):
+    """What one process makes of it."""
+    return run(store, artifact, 1)
 
 
 def run(store, artifact, at_once, force=True):
@@ -51,19 +67,17 @@ def run(store, artifact, at_once, force=True):
     return made.manifest.files, made.manifest.facts, made.manifest.ledger
 
 
-def test_any_number_of_workers_gives_the_same_artifact(store, artifact):
-    made = [run(store, artifact, at_once) for at_once in (1, 2, 4)]
-    assert made[0] == made[1] == made[2]
-    assert made[0][2].rejects["near_duplicate"] > 50
-    assert made[0][1]["cut"][1]["count"] > 10
+def test_any_number_of_workers_gives_the_same_artifact(store, artifact, expected):
+    assert [run(store, artifact, at_once) for at_once in (2, 4)] == [expected] * 2
+    assert expected[2].rejects["near_duplicate"] > 50
+    assert expected[1]["cut"][1]["count"] > 10
 
 
 @pytest.mark.parametrize(
     "step",
     ["signatures", *(pytest.param(s, marks=pytest.mark.slow) for s in ("packed", "verdicts"))],
 )
-def test_a_worker_killed_in_a_step_changes_nothing(store, artifact, step):
-    expected = run(store, artifact, 1)
+def test_a_worker_killed_in_a_step_changes_nothing(store, artifact, expected, step):
     killed = []
 
     def kill():
@@ -83,13 +97,15 @@ def test_a_worker_killed_in_a_step_changes_nothing(store, artifact, step):
     assert killed
 
 
-def test_the_whole_stage_killed_at_any_file_ends_the_same(store, artifact):
-    """SIGKILL before the first, a middle and a late file; then the same command once more."""
-    expected = run(store, artifact, 1)
+@pytest.mark.parametrize("kills", [(20,), pytest.param((1, 12, 20), marks=pytest.mark.slow)])
+def test_the_whole_stage_killed_at_any_file_ends_the_same(store, artifact, expected, kills):
+    """SIGKILL before the first, a middle and a late file; then the same command once more. (Between
+    any two steps, in one process: `test_dedup.py`, by default.)
+    """
     shutil.rmtree(store.root / "artifacts" / "dedup")
     command = [sys.executable, str(Path(__file__).with_name("dedup_driver.py")), str(artifact.path)]
     environment = os.environ | {"PYTHONPATH": str(Path.cwd()), "HEADRACE_HOME": str(store.root)}
-    for last in (1, 12, 20):
+    for last in kills:
         ended = subprocess.run([*command, str(last)], env=environment, check=False)
         assert ended.returncode == -signal.SIGKILL
         assert not list((store.root / "artifacts" / "dedup").glob("[!.]*"))
@@ -99,8 +115,9 @@ def test_the_whole_stage_killed_at_any_file_ends_the_same(store, artifact):
     assert (resumed.files, resumed.facts, resumed.ledger) == expected
 
 
-def test_a_disk_that_is_full_in_a_step_is_named_and_the_rerun_goes_on(store, artifact, monkeypatch):
-    expected = run(store, artifact, 1)
+def test_a_disk_that_is_full_in_a_step_is_named_and_the_rerun_goes_on(
+    store, artifact, expected, monkeypatch
+):
     shutil.rmtree(store.root / "artifacts" / "dedup")
     driver = str(Path(__file__).with_name("dedup_driver.py"))
     ended = subprocess.run(

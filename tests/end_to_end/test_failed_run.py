@@ -10,6 +10,7 @@ import pytest
 
 from cluster.runs import RunRecord, records
 from tests.prefect_api import prefect_api
+from tests.shell import headrace
 
 RECIPE = """
 name: spoilt
@@ -29,8 +30,7 @@ def failed(
     dead.wait()
     killed = RunRecord.start({"name": "killed"}, "data")
     killed.model_copy(update={"process": killed.process | {"pid": dead.pid}}).save(shared_home)
-    command = [sys.executable, "-m", "flows.cli", "data", str(folder / "recipe.yaml"), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = headrace("data", str(folder / "recipe.yaml"), "--json")
     return done, json.loads(done.stdout)
 
 

@@ -76,7 +76,7 @@ def test_a_result_is_found_again_until_the_exam_or_its_rows_change(
 
 
 def test_bits_per_byte_are_of_every_token_once(tiny: Any, tmp_path: Path, fresh_home: Path) -> None:
-    from model.generation import choice_log_probabilities
+    from model.generation.choices import score_choices
     from tasks.inference.generation import load_model
 
     short, long = "def add_1(left, right):", "größer " * 200
@@ -84,7 +84,7 @@ def test_bits_per_byte_are_of_every_token_once(tiny: Any, tmp_path: Path, fresh_
     result = shown(take_exam(Store(), local(tiny), path)[0])
     network, encoder = load_model(tiny.model.path)
     ids = [*encoder.encode(short), encoder.eod]
-    (expected,) = choice_log_probabilities(network, [encoder.eod], [ids])
+    ((expected, _),) = score_choices(network, [encoder.eod], [ids])
     first, second = result["rows"]
     assert first["nats"] == pytest.approx(-expected, rel=1e-5)
     assert first["tokens"] == len(ids)

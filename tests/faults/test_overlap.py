@@ -27,17 +27,18 @@ OTHER = "import sys, pathlib, dying_toy as t; p = pathlib.Path(sys.argv[1]); "
 OTHER += "t.toy_pipeline(p, t.Waits(folder=str(p)), False)"
 
 
-@pytest.fixture
-def toy(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The toy pipeline, importable by the workers too, and no Ray yet."""
+@pytest.fixture(scope="module")
+def toy(shared_home: Path) -> Iterator[ModuleType]:
+    """The toy pipeline, importable by the workers too; Ray comes with the first task."""
     services.up()
-    monkeypatch.syspath_prepend(HERE)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([HERE, str(Path.cwd())]))
-    import dying_toy
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(HERE)
+        patch.setenv("PYTHONPATH", os.pathsep.join([HERE, str(Path.cwd())]))
+        import dying_toy
 
-    ray_session.stop()
-    yield dying_toy
-    ray_session.stop()
+        ray_session.stop()
+        yield dying_toy
+        ray_session.stop()
 
 
 def wait_for(found: Callable[[], Any], seconds: float = 300.0) -> Any:
@@ -58,6 +59,7 @@ def waiting(name: str) -> list[dict[str, Any]]:
 def test_a_run_that_waits_for_another_holds_nothing(toy: ModuleType, tmp_path: Path) -> None:
     import ray
 
+    ray_session.stop()
     seen = []
 
     def when_both_are_there() -> None:

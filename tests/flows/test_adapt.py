@@ -21,10 +21,12 @@ from flows.plan.estimate import estimate
 from flows.recipe import Recipe
 from flows.views.inspection import lineage_of
 from model import hub
+from tasks.inference.generation import load_model
+from tasks.tokens.chat import prompt_ids
 from tasks.tokens.encoder import load
 from tasks.tuning.classify.settings import ClassifySettings
 from tasks.tuning.targets import shown_targets
-from tests.published import PADDED, published_folder
+from tests.published import PADDED, TOKENS, published_folder
 
 STILL = "pretrain.optimizer.learning_rate=1e-9"
 SMALL = ("pretrain.tokens=512", "pretrain.context=64", "pretrain.batch_tokens=256", STILL)
@@ -211,6 +213,58 @@ def test_a_model_of_the_hub_is_fetched_at_its_revision(
     assert set(asked) == {("org/name", "v1", "model")}
     assert adopted.manifest.facts["origin"] == "hf://org/name@v1"
     assert adopted.manifest.facts["tokens"] == load(folder).vocab_size
+
+
+def test_a_published_model_goes_all_the_way_and_transformers_loads_what_comes_out(
+    text: Path, store: Store, tmp_path: Path
+) -> None:
+    """Trained further, instructed, preferred, asked, examined, handed over."""
+    import transformers
+
+    rows = [{"prompt": f"say {i}", "chosen": "one two", "rejected": "three"} for i in range(12)]
+    (tmp_path / "prefer.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    chats = [{"instruction": row["prompt"], "response": "one two"} for row in rows]
+    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chats))
+    values = {
+        "name": "all-the-way",
+        "model": {"from": str(published_folder(tmp_path / "published", torch.bfloat16))},
+        "sources": [str(text)],
+        "pretrain": {"tokens": 512, "context": 64, "batch_tokens": 256},
+        "instruct": {"data": str(tmp_path / "chats.jsonl"), "tokens": 512, "batch_tokens": 256},
+        "prefer": {"data": str(tmp_path / "prefer.jsonl"), "batch_rows": 4},
+    }
+    model = carried_out(Recipe.model_validate(values), "prefer")["prefer"]
+    said = told("generate", model.name, "--prompt", "say 1", "--chat", "--max-tokens", "4")
+    assert max(said["tokens"], default=0) < TOKENS
+    (tmp_path / "rows.jsonl").write_text('{"question": "say", "choices": ["a", "b"], "answer": 0}')
+    exam = tmp_path / "mine.yaml"
+    exam.write_text("name: mine\nkind: choice\nrows: rows.jsonl\nprompt: '{{question}}'\n")
+    assert told("exam", model.name, str(exam))["results"]["accuracy"]["n"] == 1
+
+    out = tmp_path / "out"
+    assert told("export", model.name, "--to", str(out))["architecture"] == "LlamaForCausalLM"
+    network, encoder = load_model(model.path)
+    ids = prompt_ids(encoder, [{"role": "user", "content": "say </s> 1"}])
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(out)
+    with torch.no_grad():
+        logits = network.logits(network(torch.tensor([ids])))
+        assert torch.allclose(theirs(torch.tensor([ids])).logits, logits, atol=1e-5)
+    assert theirs.generation_config.eos_token_id == [2, 3]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    talk = [{"role": "user", "content": "say 1"}]
+    shown = tokenizer.apply_chat_template(talk, add_generation_prompt=True, return_dict=False)
+    assert shown == prompt_ids(encoder, talk)
+    card = (out / "README.md").read_text()
+    assert "licence is mit" in card and "text.jsonl" in card and "| mine | accuracy |" in card
+    assert all(f"| {stage}/all-the-way" in card for stage in ("pretrain", "instruct", "prefer"))
+
+
+def told(*command: str) -> dict[str, Any]:
+    """What a command prints as JSON."""
+    found = CliRunner().invoke(app, [*command, "--json"])
+    assert found.exit_code == 0, found.output
+    value: dict[str, Any] = json.loads(found.stdout)
+    return value
 
 
 def test_several_seeds_give_a_mean_and_a_range(folder: Path, store: Store, tmp_path: Path) -> None:

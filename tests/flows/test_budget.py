@@ -1,8 +1,6 @@
 """Recipes sized to hours or dollars, and runs that end when these are spent."""
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from flows.plan.schedule import Host
 from flows.queueing import Queue
 from flows.recipe import Recipe, load
 from model.flops import parameter_count
+from tests.shell import headrace
 
 HOSTS = [Host(2)]
 FREE = ("sweep=null", "classify=null", "instruct=null")
@@ -80,8 +79,7 @@ def test_a_run_at_its_cap_starts_nothing_more_and_says_so(
 ) -> None:
     (tmp_path / "text.txt").write_text("Water runs down to the mill.\n")
     said = ["--set", f"sources=[{tmp_path}/text.txt]", "--set", "placement.max_hours=1e-6"]
-    command = [sys.executable, "-m", "flows.cli", "data", "smoke", *said, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = headrace("data", "smoke", *said, "--json")
     told: dict[str, Any] = json.loads(done.stdout)
     assert (done.returncode, told["status"]) == (1, "failed"), done.stderr
     first, *others = told["stages"]

@@ -17,6 +17,7 @@ from cluster.runs import RunRecord, StageRecord
 from cluster.settings import Settings
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
+from tests import shell
 
 HEAVY = {"torch", "deepspeed", "ray", "prefect", "mlflow", "transformers", "matplotlib", "scipy"}
 
@@ -31,9 +32,7 @@ def pour(settings: Text, draft: Draft) -> None:
 
 
 def headrace(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flows.cli", *arguments]
-    environment = os.environ | {"HEADRACE_HOME": str(home), "COLUMNS": "200"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return shell.headrace(*arguments, HEADRACE_HOME=str(home), COLUMNS="200")
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from cluster.runs import RunRecord, StageRecord
 from cluster.store import Spec, Store
 from flows.commands.history import compare
 from flows.views.differences import settings_apart
+from tests.shell import headrace
 
 RECIPE = {
     "name": "mill",
@@ -104,8 +103,7 @@ def shown(capfd: pytest.CaptureFixture[str], a: str, b: str) -> str:
 def test_the_command_prints_one_object_of_what_differs(mill: Mill) -> None:
     mill.run()
     mill.run(vocabulary=600)
-    command = [sys.executable, "-m", "flows.cli", "compare", "mill-1", "mill", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = headrace("compare", "mill-1", "mill", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [run["id"] for run in found["runs"]] == ["mill-1", "mill-2"] and not found["same"]

@@ -1,21 +1,16 @@
 """The commands of every day, through the door: init, schema, stop, --version."""
 
 import json
-import os
 import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
 from cluster.runs import RunRecord
+from tests import shell
 
 
 def headrace(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flows.cli", *arguments]
-    paths = {"HEADRACE_HOME": str(folder / "home"), "PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.run(
-        command, cwd=folder, env=os.environ | paths, capture_output=True, text=True, timeout=120
-    )
+    return shell.headrace(*arguments, folder=folder, HEADRACE_HOME=str(folder / "home"))
 
 
 def test_init_writes_plan_reads_and_nothing_is_asked_or_overwritten(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from flows.end_to_end import plan
 from flows.plan.dag import Dag
 from flows.recipe import load
 from tasks.data.text import read_table
+from tests.shell import headrace
 
 MINE = """
 from functools import partial
@@ -176,6 +177,7 @@ def test_what_no_row_can_be_is_refused(mine: Path, answer: str, words: str) -> N
         build(node.function, Store(), spec=node.spec, text=text, **node.literals)
 
 
+@pytest.mark.usefixtures("ray_session")
 def test_a_run_carries_it_out_on_workers_that_do_not_have_the_file(
     mine: Path, shared_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,8 +187,7 @@ def test_a_run_carries_it_out_on_workers_that_do_not_have_the_file(
     recipe = {"name": "own", **{key: json.loads(value) for key, _, value in values}}
     (mine / "own.yaml").write_text(json.dumps(recipe))
 
-    command = [sys.executable, "-m", "flows.cli", "data", str(mine / "own.yaml"), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = headrace("data", str(mine / "own.yaml"), "--json")
     assert done.returncode == 0, done.stderr
     first = json.loads(done.stdout)
     stages = {stage["name"]: stage for stage in first["stages"]}

@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import json
+import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,12 +19,14 @@ import pytest
 from cluster.errors import BadInput
 from model.generation.engine import Capacity
 from tasks.inference.generation import GenerationSettings, generate_text, load_model
+from tasks.serving import app
 from tasks.serving.app import Limits, application
 from tasks.serving.protocol import CompletionRequest
 from tasks.serving.run import listening
 from tasks.serving.service import Service
 from tests.published import published_folder
 
+FAULTS = Path(__file__).parents[2] / "benchmarks/serving_faults.py"
 KEY = {"Authorization": "Bearer secret"}
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 8}
 
@@ -97,6 +102,34 @@ def test_an_echo_tells_how_likely_the_prompt_is(url: str, folder: Path) -> None:
     assert told["token_logprobs"][1:] == pytest.approx(direct, abs=1e-4)
     begin = told["text_offset"][1]
     assert "say two again"[begin:].startswith(told["tokens"][1])
+
+
+def test_a_character_of_several_tokens_is_counted_once(url: str) -> None:
+    asked = {"prompt": "\u4e00one", "max_tokens": 0, "echo": True, "logprobs": 0}
+    (choice,) = post(url, "completions", **asked).json()["choices"]
+    told = choice["logprobs"]
+    pairs = list(zip(told["tokens"], told["text_offset"], strict=True))
+    assert sum(token.startswith("bytes:") for token, _ in pairs) > 1
+    assert next(begin for token, begin in pairs if token.startswith("o")) == 1
+
+
+def test_texts_become_tokens_and_tokens_texts(url: str, folder: Path) -> None:
+    """Marks count as such, as other servers' clients expect."""
+    _, encoder = load_model(folder)
+    bare = {"prompt": "say</s>one", "add_special_tokens": False}
+    told = httpx.post(f"{url}/tokenize", json=bare, headers=KEY).json()
+    assert told["tokens"] == [*encoder.encode("say"), 2, *encoder.encode("one")]
+    whole = httpx.post(f"{url}/tokenize", json={"prompt": "say"}, headers=KEY).json()
+    assert whole["tokens"] == [1, *encoder.encode("say")] and whole["count"] == len(whole["tokens"])
+    back = {"tokens": told["tokens"]}
+    assert httpx.post(f"{url}/detokenize", json=back, headers=KEY).json() == {
+        "prompt": "say</s>one"
+    }
+    refused = httpx.post(f"{url}/detokenize", json={"tokens": [400]}, headers=KEY)
+    assert refused.status_code == 400 and "400 is no token" in refused.text
+    about = httpx.get(f"{url}/tokenizer_info", headers=KEY).json()
+    assert (about["bos_token"], about["eos_token"]) == ("<s>", "</s>")
+    assert "bos_token" in about["chat_template"]
 
 
 def test_openais_own_client_is_answered(url: str) -> None:
@@ -220,7 +253,13 @@ def test_an_answer_that_nobody_waits_for_is_not_written(folder: Path) -> None:
             time.sleep(0.05)
 
 
-def test_an_answer_takes_no_longer_than_allowed(folder: Path) -> None:
+def test_an_answer_takes_no_longer_than_allowed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from model.generation import engine
+
+    honest = engine.choose
+    monkeypatch.setattr(engine, "choose", lambda *a: (time.sleep(0.1), honest(*a))[1])
     with served(folder, Limits(seconds=0.01)) as url:
         reply = post(url, "completions", prompt="say", max_tokens=100)
     assert reply.status_code == 503
@@ -248,6 +287,34 @@ def test_a_prompt_of_several_is_all_or_nothing(folder: Path) -> None:
         assert not service.busy
 
     asyncio.run(asked())
+
+
+def test_a_request_that_does_not_get_whole_is_refused(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "READ_SECONDS", 0.05)
+    head = "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n"
+    with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), timeout=60) as asker:
+        asker.sendall(f"{head}Authorization: Bearer secret\r\n\r\n{{".encode())
+        assert asker.recv(1000).startswith(b"HTTP/1.1 408 ")
+
+
+def test_clients_that_break_every_rule_harm_nobody(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = importlib.util.spec_from_file_location("serving_faults", FAULTS)
+    assert spec is not None and spec.loader is not None
+    faults = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, faults)  # which dataclasses look into
+    spec.loader.exec_module(faults)
+    with served(folder, Limits(body_bytes=65_536), rows=8, waiting=32) as url:
+        clients = faults.Attack(int(url.rsplit(":", 1)[1]), 0, lambda: 0, "secret")
+        asyncio.run(clients.run(100, burst=60))
+        assert 'status="499"' in httpx.get(f"{url}/metrics").text  # those that left half-way
+    assert not clients.wrong
+    assert all(clients.state.values()), clients.state
+    assert all(sum(counts.values()) for counts in clients.told.values())
+    assert clients.told["whole"]["429"] and clients.told["whole"]["200"]
 
 
 def test_only_decoders_are_served(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tasks.evaluation.answers import AnswerSettings, answers
 from tasks.tokens.encoder import Encoder
 from tasks.training.settings import OptimizerSettings
 from tasks.tuning.prefer.encode import encode
-from tasks.tuning.prefer.engine import batch, couples
+from tasks.tuning.prefer.engine import batch, couples, rows_in
 from tasks.tuning.prefer.rows import Preference, preference_rows, read_preferences
 from tasks.tuning.prefer.settings import PreferSettings
 from tasks.tuning.prefer.stage import prefer, preferences
@@ -47,10 +47,8 @@ def lines(artifact: Artifact, name: str) -> list[dict[str, Any]]:
 
 
 def settings(data: str, **changes: Any) -> PreferSettings:
-    optimizer = OptimizerSettings(learning_rate=3e-3)
-    return PreferSettings(
-        data=data, optimizer=optimizer, **{"epochs": 4, "heldout_share": 0.2, **changes}
-    )
+    own = {"optimizer": OptimizerSettings(learning_rate=3e-3), "epochs": 4, "heldout_share": 0.2}
+    return PreferSettings(data=data, **{**own, **changes})
 
 
 def known(store: Store, model: Artifact, asked: PreferSettings) -> Artifact:
@@ -95,6 +93,24 @@ def test_held_out_pairs_are_put_in_order(
     rewards = lines(made, "rewards.jsonl")
     best = {row["row"]: row["reward"] for row in rewards if row["wanted"]}
     assert all(best[row["row"]] > row["reward"] for row in rewards if not row["wanted"])
+
+
+@pytest.mark.parametrize("loss", ["dpo", "kto", "orpo"])
+def test_it_ends_when_the_loss_on_rows_held_apart_is_lowest(
+    base: Artifact, tuning_store: Store, data: str, loss: str
+) -> None:
+    stop = {"share": 0.2, "looks": 50, "patience": 1}
+    # At such a rate what is learned at one look is lost at another.
+    hot = OptimizerSettings(learning_rate=0.1)
+    asked = settings(data, loss=loss, early_stopping=stop, epochs=50, optimizer=hot)
+    made = tuned(tuning_store, base, asked)
+    facts, history = made.manifest.facts, lines(made, "metrics.jsonl")
+    looks = {row["step"]: row["validation_loss"] for row in history if "validation_loss" in row}
+    assert len(history) == facts["steps_trained"] < 50 * 3
+    assert made.manifest.metrics["validation_loss"] == min(looks.values())
+    assert looks[facts["best_step"]] == min(looks.values())
+    kept = known(tuning_store, base, asked).manifest.facts["training_rows"]
+    assert made.manifest.rows == kept - round(0.2 * kept)
 
 
 def test_every_row_is_accounted_for(base: Artifact, tuning_store: Store, data: str) -> None:
@@ -269,7 +285,8 @@ def test_a_sample_of_kto_has_answers_and_mismatched_ones() -> None:
         "item": rows,
         "log_probs": np.arange(12, dtype=np.float32),
     }
-    found = batch(arrays, settings("x", loss="kto", batch_rows=8), 0, 0, 2)
+    asked = settings("x", loss="kto", batch_rows=8)
+    found = batch(arrays, np.arange(rows_in(arrays)), asked, 0, 0, 2)
     assert found["inputs"].shape == (2, 16, 3)
     assert (found["reference"][:, 8:] == found["reference"][:, :8] + 6).all()
     assert found["wanted"].tolist() == (found["reference"][:, :8] % 2 == 0).astype(int).tolist()

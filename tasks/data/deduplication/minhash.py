@@ -65,7 +65,9 @@ class Family:
         return np.asarray(1 - (1 - similarities**self.rows) ** self.bands)
 
 
-def signatures(texts: pa.Array, family: Family) -> tuple[Numbers, Offsets]:
+def signatures(
+    texts: pa.Array, family: Family, shingle_words: int = SHINGLE_WORDS
+) -> tuple[Numbers, Offsets]:
     """`[n, bands x rows]` signatures and `[n]` numbers of shingles, repeated ones included.
 
     A text without words has no shingle, and a signature of nothing but 2^32 - 1.
@@ -76,7 +78,7 @@ def signatures(texts: pa.Array, family: Family) -> tuple[Numbers, Offsets]:
     factors, terms = family.constants
     words = np.empty(_room(offsets), np.uint64)
     _sign(
-        data, offsets, word_kinds(), lower_case(), factors, terms, SHINGLE_WORDS, words, out, counts
+        data, offsets, word_kinds(), lower_case(), factors, terms, shingle_words, words, out, counts
     )
     return out, counts
 

@@ -57,19 +57,24 @@ def _earlier(store: Store, name: str) -> Artifact:
 
 @stage(version=5)
 def dedup(
-    text: Artifact, settings: DedupSettings, draft: Draft, against: Sequence[Artifact] = ()
+    text: Artifact,
+    settings: DedupSettings,
+    draft: Draft,
+    against: Sequence[Artifact] = (),
+    beside: Artifact | None = None,
 ) -> None:
     """Remove exact and near duplicates, then repeated lines and passages of what is left.
 
     What the earlier artifacts `against` keep is removed; those are what the settings name, as
-    `earlier_artifacts` has them. The artifact holds an index of what it keeps, for that purpose.
+    `earlier_artifacts` has them; and what the one `beside` keeps, of the same run. The artifact
+    holds an index of what it keeps, for that purpose.
     Raises BadInput when an earlier artifact changed or the disk is full.
     """
     from tasks.data.deduplication.decisions import Rule
     from tasks.data.deduplication.minhash import Family
     from tasks.data.deduplication.removal import deduplicate
 
-    earlier = list(against)
+    earlier = [*against, *([beside] if beside else [])]
     family = Family(settings.bands, settings.rows)
     threshold = settings.threshold if settings.fuzzy else None
     rule = Rule(settings.exact, threshold, family, draft.scratch)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from tasks.data.filtering.byte_model import ByteModel
 from tasks.data.filtering.classifier import Classifier, Features, cross_validate
@@ -25,6 +26,7 @@ from tasks.data.filtering.settings import (
 )
 from tasks.data.reading.settings import SourceSettings
 from tasks.data.reading.whole import read_source
+from tasks.data.text import read_table
 
 if TYPE_CHECKING:
     from tasks.data.filtering.settings import FilterSettings
@@ -35,8 +37,11 @@ MIN_LABELLED = 20
 UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]")
 
 
-def prepare(settings: "FilterSettings", folder: Path) -> dict[str, Any]:
-    """Fit what is asked for and write it to a folder; facts for the report.
+def prepare(
+    settings: "FilterSettings", folder: Path, graded: Artifact | None = None
+) -> dict[str, Any]:
+    """Fit what is asked for, quality on `graded` documents where no labelled rows are named, and
+    write it to a folder; facts for the report.
 
     Raises BadInput for unusable files and MissingExtra for a missing package, before any document
     is looked at.
@@ -49,7 +54,7 @@ def prepare(settings: "FilterSettings", folder: Path) -> dict[str, Any]:
         ByteModel.train(texts, settings.perplexity.order).save(folder / PERPLEXITY)
         facts["perplexity"] = {"reference_bytes": int(pc.sum(pc.binary_length(texts)).as_py())}
     if settings.quality:
-        texts, labels = _labelled(settings.quality)
+        texts, labels = _labelled(settings.quality, graded)
         features = Features.of(texts)
         facts["quality"] = cross_validate(
             features, labels, settings.quality.folds, settings.quality.repeats
@@ -140,20 +145,27 @@ def _reference(settings: PerplexitySettings) -> pa.Array:
     return table["text"].combine_chunks()
 
 
-def _labelled(settings: QualitySettings) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    source = SourceSettings(path=settings.labelled, text=settings.text, label=settings.label)
-    table, _ = read_source(source)
+def _labelled(
+    settings: QualitySettings, graded: Artifact | None
+) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    if settings.labelled is None:
+        assert graded is not None  # a recipe without either is refused
+        table, where = read_table(graded, ["text", "label"]), graded.name
+        cure = "; grade more `grade.documents`, or set `grade.good` between those that there are"
+    else:
+        source = SourceSettings(path=settings.labelled, text=settings.text, label=settings.label)
+        (table, _), where, cure = read_source(source), settings.labelled, ""
     found = table["label"].to_pylist()
     if other := sorted({str(label) for label in found} - {"0", "1"}):
         raise BadInput(
-            f"filters.quality: {settings.labelled} has labels {', '.join(other[:5])}; "
+            f"filters.quality: {where} has labels {', '.join(other[:5])}; "
             f"'{settings.label}' is 1 for good rows and 0 for others"
         )
     labels = np.array([int(label) for label in found], np.int64)
     least = max(settings.folds, MIN_LABELLED // 2)
     if min((labels == 0).sum(), (labels == 1).sum()) < least:
         raise BadInput(
-            f"filters.quality: {settings.labelled} has {int((labels == 1).sum())} good rows and "
-            f"{int((labels == 0).sum())} others; it needs {least} of each"
+            f"filters.quality: {where} has {int((labels == 1).sum())} good rows and "
+            f"{int((labels == 0).sum())} others; it needs {least} of each{cure}"
         )
     return table["text"].combine_chunks(), labels

@@ -36,7 +36,9 @@ class PerplexitySettings(Settings):
 class QualitySettings(Settings):
     """Keep documents that a classifier, fitted on labelled rows, finds good."""
 
-    labelled: Annotated[str, SOURCE] = Field(description="source of labelled rows")
+    labelled: Annotated[str | None, SOURCE] = Field(
+        None, description="source of labelled rows; null learns from what stage `grade` graded"
+    )
     text: str = Field("text", description="the field that holds the text")
     label: str = Field("label", description="the field that is 1 for good rows and 0 for others")
     min_probability: float = Field(0.5, ge=0, le=1, description="least probability of being good")

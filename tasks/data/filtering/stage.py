@@ -38,8 +38,11 @@ def check_filtered(found: Outcome, settings: FilterSettings) -> None:
 
 
 @stage(version=4, name="filter", gate=check_filtered)
-def filter_text(raw: Artifact, settings: FilterSettings, draft: Draft) -> None:
-    """Keep the documents that keep every rule.
+def filter_text(
+    raw: Artifact, settings: FilterSettings, draft: Draft, graded: Artifact | None = None
+) -> None:
+    """Keep the documents that keep every rule. `quality` learns from `graded` documents, those of
+    stage `grade`, where it names no labelled rows.
 
     Raises BadInput when none is left, or filters fail on more than `max_failed_rate` of them and
     more than one: raise an error, or take longer than they may.
@@ -53,7 +56,7 @@ def filter_text(raw: Artifact, settings: FilterSettings, draft: Draft) -> None:
             pass  # fails here and now when it cannot be imported
     folder = draft.scratch / "learned"
     folder.mkdir(exist_ok=True)
-    facts = learned.prepare(settings, folder)
+    facts = learned.prepare(settings, folder, graded)
     share(folder)
     total = raw.manifest.rows or 0
     account = map_text(raw, draft, partial(_filter_block, settings, folder, functions, total))

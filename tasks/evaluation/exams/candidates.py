@@ -5,6 +5,7 @@ A network gives every choice and text its likelihood. An endpoint only writes: i
 choices with letters and asked for one, and the likelihood of a text is not to be had from it.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,19 +19,24 @@ from tasks.inference.generation import load_model, start_ids
 from tasks.inference.text_stream import first_stop
 
 if TYPE_CHECKING:
+    from model.generation import Scored
     from tasks.evaluation.judging.endpoint import Endpoint
 
-BATCH = 16
 IMPOSSIBLE = -1e3  # nats; JSON has no infinity
 LETTERS = "abcdefghijklmnopqrstuvwxyz"  # as replies are read
+FOLDER = "name the model's folder"
+NO_LIKELIHOOD = f"answers do not tell how likely a text is; {FOLDER}"
 Progress = Callable[[int, int], object]
 
 
 class Likelihood(NamedTuple):
-    """Of a text: log-probability in nats of its tokens, the end of the document among them."""
+    """Of a text: log-probability in nats of its tokens, how many they are, and whether each was the
+    likeliest in its place.
+    """
 
     nats: float
     tokens: int
+    greedy: bool = False
 
 
 class Candidate(Protocol):
@@ -50,7 +56,17 @@ class Candidate(Protocol):
         """What follows each prompt, greedily, up to a stop text."""
 
     def read(self, texts: Sequence[str], progress: Progress) -> list[Likelihood]:
-        """How likely each text is as a document."""
+        """How likely each text is as a document, the end of the document included."""
+
+    def loglikelihood(
+        self, pairs: Sequence[tuple[str, str]], progress: Progress
+    ) -> list[Likelihood | Unscored]:
+        """How likely each second text is behind the first, as lm-evaluation-harness counts it."""
+
+    def loglikelihood_rolling(
+        self, texts: Sequence[str], progress: Progress
+    ) -> list[Likelihood | Unscored]:
+        """How likely each text is, without an end, as lm-evaluation-harness counts it."""
 
 
 class LocalCandidate:
@@ -72,15 +88,11 @@ class LocalCandidate:
         self, prompts: Sequence[str], choices: Sequence[Sequence[str]], progress: Progress
     ) -> list[list[float] | Unscored]:
         """See Candidate: the sums over the tokens of each choice."""
-        from model.generation import choice_log_probabilities
-
-        found: list[list[float] | Unscored] = []
-        for prompt, row in zip(prompts, choices, strict=True):
-            ids = [self._encoder.encode(choice) for choice in row]
-            asked = self._encoder.encode(prompt) or [self._encoder.eod]
-            found.append(choice_log_probabilities(self._network, asked, ids, self._start))
-            progress(len(found), len(prompts))
-        return found
+        asked = [
+            (self._read_first(prompt), [self._encoder.encode(choice) for choice in row])
+            for prompt, row in zip(prompts, choices, strict=True)
+        ]
+        return [[one.nats for one in row] for row in self._score(asked, progress)]
 
     def write(
         self, prompts: Sequence[str], max_tokens: int, stop: Sequence[str], progress: Progress
@@ -92,39 +104,110 @@ class LocalCandidate:
             return first_stop(self._encoder.decode(tokens), stop) is not None
 
         ending = Ending(max_tokens, self._encoder.ends, stopped)
-        found: list[str | Unscored] = []
-        for first in range(0, len(prompts), BATCH):
-            batch = prompts[first : first + BATCH]
-            ids = [self._encoder.encode(prompt) or [self._encoder.eod] for prompt in batch]
-            for row in generate(self._network, ids, ending, start_ids=self._start):
-                text = self._encoder.decode(row.ids)
-                found.append(text[: first_stop(text, stop)])
-            progress(len(found), len(prompts))
-        return found
+        ids = [self._read_first(prompt) for prompt in prompts]
+        rows = generate(self._network, ids, ending, start_ids=self._start, progress=progress)
+        texts = [self._encoder.decode(row.ids) for row in rows]
+        return [text[: first_stop(text, stop)] for text in texts]
 
     def read(self, texts: Sequence[str], progress: Progress) -> list[Likelihood]:
         """See Candidate: a long text is read in windows, each beginning with the last token of the
         one before, so that every token is predicted once.
         """
+        eod, room = self._encoder.eod, self._network.config.context - 1
+        rows = []
+        for text in texts:
+            ids = [eod, *self._encoder.encode(text), eod]
+            starts = range(0, len(ids) - 1, room)
+            rows.append([(ids[i : i + 1], ids[i + 1 : i + 1 + room]) for i in starts])
+        return self._read(rows, progress)
+
+    def loglikelihood(
+        self, pairs: Sequence[tuple[str, str]], progress: Progress
+    ) -> list[Likelihood | Unscored]:
+        """See Candidate. What both are together is encoded, and parted where the first text's own
+        tokens end (Biderman et al. 2024, Lessons from the trenches, appendix A.3); a first text
+        that is too long loses its beginning. Pairs that begin alike, one after another, are scored
+        together.
+        """
+        room = self._network.config.context + 1
+        halves = [self._parted(*pair) for pair in pairs]
+        for (_, ids), (_, last) in zip(halves, pairs, strict=True):
+            if not 0 < len(ids) < room:
+                raise BadInput(
+                    f"{last[:60]!r} is to follow and has {len(ids)} tokens; it must be from 1 to "
+                    f"{room - 1}, the model's context"
+                )
+        # What an encoder reads takes no room from what its decoder writes.
+        cut = [(a if self._start else a[-(room - len(b)) :], b) for a, b in halves]
+        grouped = itertools.groupby(cut, key=lambda pair: pair[0])
+        asked = [(first, [last for _, last in group]) for first, group in grouped]
+        scored = self._score(asked, lambda done, of: progress(done * len(pairs) // of, len(pairs)))
+        lasts = [last for _, group in asked for last in group]
+        ones = [one for row in scored for one in row]
+        return [
+            Likelihood(one.nats, len(last), one.greedy)
+            for one, last in zip(ones, lasts, strict=True)
+        ]
+
+    def loglikelihood_rolling(
+        self, texts: Sequence[str], progress: Progress
+    ) -> list[Likelihood | Unscored]:
+        """See Candidate: in windows of the context's length, of which the last reads as much of
+        what came before as there is room for.
+        """
+        context = self._network.config.context
+        rows = []
+        for text in texts:
+            ids = [self._prefix, *self._encoder.opening, *self._encoder.encode(text)]
+            ends = [min(at + context, len(ids)) for at in range(1, len(ids), context)]
+            parts = zip([1, *ends[:-1]], ends, strict=True)
+            windows = [(ids[max(0, end - context - 1) : at], ids[at:end]) for at, end in parts]
+            rows.append([(first, last) for first, last in windows if last])
+        return [*self._read(rows, progress)]
+
+    @property
+    def _prefix(self) -> int:
+        """What stands before a text that nothing comes before."""
+        begin = self._encoder.special_tokens.get(self._encoder.roles.begin or "")
+        return self._encoder.eod if begin is None else begin
+
+    def _parted(self, first: str, last: str) -> tuple[list[int], list[int]]:
+        """The tokens of two texts, the second of which goes on from the first."""
+        encode, opening = self._encoder.encode, self._encoder.opening
+        kept = first.rstrip()
+        begun = encode(kept)
+        if self._start:
+            return [*opening, *begun], encode(first[len(kept) :] + last)
+        if not kept:
+            return [self._prefix], encode(first + last)
+        return [*opening, *begun], encode(first + last)[len(begun) :]
+
+    def _read_first(self, prompt: str) -> list[int]:
+        """The tokens of a prompt; the end of a document is what documents follow in pretraining."""
+        return [*self._encoder.opening, *self._encoder.encode(prompt)] or [self._encoder.eod]
+
+    def _score(
+        self, asked: Sequence[tuple[list[int], list[list[int]]]], progress: Progress
+    ) -> list[list["Scored"]]:
+        from model.generation import score
+
+        return score(self._network, asked, self._start, progress)
+
+    def _read(
+        self, rows: Sequence[Sequence[tuple[list[int], list[int]]]], progress: Progress
+    ) -> list[Likelihood]:
+        """Of each text, in parts that go on from some tokens."""
         if self._start:
             raise BadInput("an encoder-decoder predicts parts of a text only; ask it to write")
+        asked = [(first, [last]) for row in rows for first, last in row]
+        scored = (row[0] for row in self._score(asked, progress))
         found = []
-        for text in texts:
-            found.append(self._read(text))
-            progress(len(found), len(texts))
+        for row in rows:
+            ones = [next(scored) for _ in row]
+            tokens = sum(len(last) for _, last in row)
+            nats = sum(one.nats for one in ones)
+            found.append(Likelihood(nats, tokens, all(one.greedy for one in ones)))
         return found
-
-    def _read(self, text: str) -> Likelihood:
-        from model.generation import choice_log_probabilities
-
-        eod, room = self._encoder.eod, self._network.config.context - 1
-        ids = [eod, *self._encoder.encode(text), eod]
-        nats = 0.0
-        for first in range(0, len(ids) - 1, room):
-            window = ids[first + 1 : first + 1 + room]
-            (part,) = choice_log_probabilities(self._network, [ids[first]], [window])
-            nats += part
-        return Likelihood(nats, len(ids) - 1)
 
 
 class RemoteCandidate:
@@ -171,6 +254,25 @@ class RemoteCandidate:
         """See Candidate: always refused."""
         raise BadInput("an endpoint does not tell how likely a text is; name the model's folder")
 
+    def loglikelihood(
+        self, pairs: Sequence[tuple[str, str]], progress: Progress
+    ) -> list[Likelihood | Unscored]:
+        """See Candidate: by the log-probabilities that come with the echo of both texts."""
+        if any(not first.rstrip() for first, _ in pairs):
+            raise BadInput(f"an endpoint tells nothing of a text's first token; {FOLDER}")
+        found = self._judge.echoes([first + last for first, last in pairs])
+        progress(len(pairs), len(pairs))
+        return [
+            told if isinstance(told, Unscored) else _of_echo(told, *pair)
+            for told, pair in zip(found, pairs, strict=True)
+        ]
+
+    def loglikelihood_rolling(
+        self, texts: Sequence[str], progress: Progress
+    ) -> list[Likelihood | Unscored]:
+        """See Candidate: always refused."""
+        raise BadInput(f"an endpoint tells nothing of a text's first token; {FOLDER}")
+
 
 class StoredCandidate:
     """Answers given elsewhere: rows `{"prediction"}` with an exam's row's `id`, or in its order.
@@ -210,7 +312,37 @@ class StoredCandidate:
 
     def read(self, texts: Sequence[str], progress: Progress) -> list[Likelihood]:
         """See Candidate: always refused."""
-        raise BadInput("answers do not tell how likely a text is; name the model's folder")
+        raise BadInput(NO_LIKELIHOOD)
+
+    def loglikelihood(
+        self, pairs: Sequence[tuple[str, str]], progress: Progress
+    ) -> list[Likelihood | Unscored]:
+        """See Candidate: always refused."""
+        raise BadInput(NO_LIKELIHOOD)
+
+    def loglikelihood_rolling(
+        self, texts: Sequence[str], progress: Progress
+    ) -> list[Likelihood | Unscored]:
+        """See Candidate: always refused."""
+        raise BadInput(NO_LIKELIHOOD)
+
+
+def _of_echo(told: dict[str, Any], first: str, last: str) -> Likelihood:
+    """What the log-probabilities of an echo say of its end. Raises BadInput where they are missing:
+    an endpoint that has none gives no answer, and none is made up.
+    """
+    begin, end = len(first.rstrip()), len(first + last)
+    offsets, nats = told.get("text_offset") or [], told.get("token_logprobs") or []
+    ends = [*offsets[1:], math.inf]
+    mine = [n for n, at in enumerate(offsets) if ends[n] > begin and at < end]
+    if not mine or len(nats) != len(offsets) or any(nats[n] is None for n in mine):
+        raise BadInput(
+            "the endpoint sends no log-probabilities with an echo (`echo` and `logprobs` of "
+            f"completions); serve the model by `headrace serve` or vLLM, or {FOLDER}"
+        )
+    tops = told.get("top_logprobs") or [None] * len(offsets)
+    greedy = all(tops[n] and nats[n] >= max(tops[n].values()) for n in mine)
+    return Likelihood(sum(nats[n] for n in mine), len(mine), greedy)
 
 
 def _named(text: str | Unscored, choices: Sequence[str]) -> list[float] | Unscored:

@@ -12,18 +12,27 @@ Rows have the fields of the prompt and, by kind: `choices` and `answer`, the num
 from 0; `answers`, any of which is right; `tests`, Python that must run to its end behind the answer
 (and `head`, before it); `references` (or `reference`), for an overlap `metric`. Of `perplexity` the
 prompt is the text itself. Examples of `code` have the answer in `solution`.
+
+A task of lm-evaluation-harness is an exam, too (`tasks.evaluation.exams.harness`).
 """
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from cluster.errors import BadInput
 from cluster.settings import Content, Settings, nearest
 from tasks.data.reading.hashes import FILE
 from tasks.data.row_files import read_row_file
+from tasks.evaluation.exams.harness.reading import (
+    is_task,
+    load_keys,
+    named_task,
+    read_task,
+    refuse_code,
+)
+from tasks.evaluation.exams.harness.task import Group, Task
 
 OVERLAP = ("bleu", "chrf", "chrf++", "meteor", "rouge1", "rouge2", "rougeL", "rougeLsum")
 NEEDED: dict[str, tuple[str, ...]] = {
@@ -60,6 +69,11 @@ class Exam(Settings):
     stop: list[str] = Field(["\n"], description="texts before which an answer ends")
     group: str | None = Field(None, description="a field: intervals draw whole groups of rows")
 
+    @property
+    def asked_files(self) -> list[str]:
+        """The files whose rows are asked."""
+        return [self.rows]
+
     @model_validator(mode="after")
     def _fits_together(self) -> "Exam":
         if self.shots and self.examples is None:
@@ -69,23 +83,25 @@ class Exam(Settings):
         return self
 
 
-def read_exam(path: str | Path) -> Exam:
-    """The exam of a YAML file, with the whole paths of its rows and examples.
+def read_exam(path: str | Path) -> Exam | Task | Group:
+    """The exam of a YAML file, with the whole paths of its rows and examples; or the task or group
+    of one of lm-evaluation-harness, or what is named so among such files: `tasks/NAME`.
 
     Raises BadInput naming what is wrong.
     """
     file = Path(path).expanduser()
     place = file.resolve().parent
+    if not file.exists() and (named := named_task(place, file.name)):
+        return named
+    found = load_keys(file)
+    if is_task(found):
+        return read_task(file)
+    refuse_code(found, file)
     try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-        if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-            raise BadInput(f"exam {path} is no mapping of keys; it needs name, kind, rows, prompt")
         exam = Exam(**found)
     except ValidationError as error:
         faults = (f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors())
         raise BadInput(f"exam {path} cannot be used: {'; '.join(faults)}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadInput(f"exam {path} cannot be read as YAML: {error}") from error
     files = {name: getattr(exam, name) for name in ("rows", "examples")}
     whole = {name: str(place / file) for name, file in files.items() if file is not None}
     return exam.model_copy(update=whole)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from cluster.errors import BadInput
 from tasks.evaluation.exams.candidates import Candidate, Progress
 from tasks.evaluation.exams.definition import Exam, Row, render
 from tasks.evaluation.exams.sandbox import parses, run_code
@@ -51,10 +52,11 @@ def _choice(
     space = "" if exam.prompt[-1:].isspace() else " "
     texts = [[f"{space}{choice}" for choice in row["choices"]] for row in rows]
     found = candidate.choose(prompts, texts, progress)
+    refuse_ties([nats for nats in found if not isinstance(nats, Unscored)])
     grades, scored = [], []
     for number, (row, choices, nats) in enumerate(zip(rows, texts, found, strict=True)):
         if isinstance(nats, Unscored):
-            grades.append(_failed(nats))
+            grades.append(failed(nats))
             continue
         scored.append(number)
         # Letters are of one length: an endpoint's choice is the same either way.
@@ -82,7 +84,7 @@ def _exact(
     answers = candidate.write(prompts, exam.max_tokens, exam.stop, progress)
     for number, text in enumerate(answers):
         if isinstance(text, Unscored):
-            grades.append(_failed(text))
+            grades.append(failed(text))
             continue
         scored.append(number)
         given = _extracted(exam, text)
@@ -101,7 +103,7 @@ def _code(
     answers = candidate.write(prompts, exam.max_tokens, exam.stop, progress)
     for number, (row, text) in enumerate(zip(rows, answers, strict=True)):
         if isinstance(text, Unscored):
-            grades.append(_failed(text))
+            grades.append(failed(text))
             continue
         scored.append(number)
         code = row.get("head", "") + text
@@ -120,7 +122,7 @@ def _overlap(
     figures = columns(texts, references, [exam.metric]) if scored else {}
     values = dict(zip(scored, figures[exam.metric].rows if scored else [], strict=True))
     grades = [
-        _failed(text)
+        failed(text)
         if isinstance(text, Unscored)
         else {"answer": text, exam.metric: values[number], "reason": None}
         for number, text in enumerate(answers)
@@ -179,8 +181,23 @@ def _shares(
     return Graded(grades, scored, figures if scored else {}, baselines)
 
 
-def _failed(why: Unscored) -> dict[str, Any]:
+def failed(why: Unscored) -> dict[str, Any]:
+    """The grade of a row whose answer never came."""
     return {"answer": None, "right": None, "reason": why.reason, "detail": why.detail}
+
+
+def refuse_ties(rows: Sequence[Sequence[float]]) -> None:
+    """Raise BadInput where log-probabilities are missing, or say nothing: where in every row all
+    choices are equally likely. Taken as answers these would be the first choices, or chance.
+    """
+    if any(math.isnan(one) for row in rows for one in row):
+        raise BadInput("a choice has no log-probability (NaN): the model says nothing of it")
+    several = [row for row in rows if len(row) > 1]
+    if several and all(len(set(row)) == 1 for row in several):
+        raise BadInput(
+            f"all choices are equally likely, in each of {len(several)} rows: the answers of this "
+            "model say nothing"
+        )
 
 
 def _highest(values: Sequence[float]) -> int:

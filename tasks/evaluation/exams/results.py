@@ -8,7 +8,7 @@ its figures as metrics, its rows as a table.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,8 +124,9 @@ def _asked(
         concurrency=concurrency,
     )
     inputs = {"model": candidate.artifact} if candidate.artifact else {}
-    rows = settings.exam.rows
-    if searched := _searched(store, candidate, contamination, contents(settings)[FILE, rows]):
+    found = contents(settings)
+    hashes = [found[FILE, path] for path in settings.exam.asked_files]
+    if searched := _searched(store, candidate, contamination, hashes):
         return settings, inputs | {"searched": searched}
     items = {"contamination": str(_items(contamination))} if contamination else {}
     return settings.model_copy(update=items), inputs
@@ -166,7 +167,7 @@ def _items(contamination: Path) -> Path:
 
 
 def _searched(
-    store: Store, candidate: NamedCandidate, contamination: Path | None, rows_hash: str
+    store: Store, candidate: NamedCandidate, contamination: Path | None, hashes: Sequence[str]
 ) -> Artifact | None:
     """The stage `decontaminate` that is named or, if it looked for these rows, the one this model's
     text went through.
@@ -175,5 +176,5 @@ def _searched(
         named = (contamination / MANIFEST).is_file()
         return Artifact.load(contamination) if named else None
     made_by = store.lineage(candidate.artifact) if candidate.artifact else []
-    found = (a for a in made_by if sets_of(a.manifest.settings.get("settings"), rows_hash))
+    found = (a for a in made_by if sets_of(a.manifest.settings.get("settings"), hashes))
     return next(found, None)

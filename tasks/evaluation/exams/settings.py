@@ -1,5 +1,6 @@
 """Settings of stage `exam`: what is asked, and who answers."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ from pydantic import Field
 from cluster.settings import NONE, Aside, Content, Contents, Settings
 from tasks.data.reading.hashes import FILE, remembered_hash
 from tasks.evaluation.exams.definition import Exam
+from tasks.evaluation.exams.harness.task import Group, Task
 
 MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
@@ -19,7 +21,7 @@ def _model_hashes(folder: str) -> list[str]:
 class ExamSettings(Settings):
     """One exam put to one model: an artifact, or what `folder`, `url` or `answers` name."""
 
-    exam: Exam
+    exam: Exam | Task | Group
     model: str = Field(description="name of the model: an endpoint's own, else for people")
     folder: Annotated[str | None, Content(_model_hashes)] = Field(
         None, description="model folder that is no artifact"
@@ -45,9 +47,9 @@ class ExamSettings(Settings):
 ROWS = "rows.jsonl"
 
 
-def sets_of(settings: Any, rows_hash: str) -> list[str]:
-    """The names under which stage `decontaminate` looks for these rows, by the identity of its
-    settings; none by another stage's.
+def sets_of(settings: Any, rows: Collection[str]) -> list[str]:
+    """The names under which stage `decontaminate` looks for files of rows, by their hashes and the
+    identity of its settings; none by another stage's.
     """
     sets = settings.get("benchmarks", ()) if isinstance(settings, dict) else ()
-    return [one["name"] for one in sets if one["path"] == rows_hash]
+    return [one["name"] for one in sets if one["path"] in rows]

@@ -2,7 +2,8 @@
 
     headrace exam MODEL EXAM.yaml...
 
-What is asked is in `tasks.evaluation.exams.definition`.
+What is asked is in `tasks.evaluation.exams.definition` or, as a task of lm-evaluation-harness, in
+`tasks.evaluation.exams.harness`.
 """
 
 from cluster.artifact import Artifact
@@ -11,7 +12,7 @@ from cluster.store import Draft
 from tasks.evaluation.exams.settings import ExamSettings
 
 
-@stage(version=4)
+@stage(version=5)
 def exam(
     settings: ExamSettings,
     draft: Draft,

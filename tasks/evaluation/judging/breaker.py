@@ -14,7 +14,7 @@ PASSING = {"server_error": 5, "connection": 5, "not_json": 5, "rate_limited": 8,
 LASTING = {"http_404": 5, "http_405": 5, "redirect": 3, "key_refused": 1, "out_of_quota": 1}
 REFUSALS = 10
 SHARED = 3  # failures in a row of one that has answered that are not taken for one row's
-OPTIONAL = ("logprobs", "temperature", "max_tokens", "max_completion_tokens")
+OPTIONAL = ("logprobs", "temperature", "top_p", "seed", "max_tokens", "max_completion_tokens")
 THINKING_TOKENS = 4000
 TOP_LOGPROBS = 20
 
@@ -67,8 +67,11 @@ class Parameters:
         self._refused: defaultdict[str, set[str]] = defaultdict(set)  # prompts
 
     def of(self, body: dict[str, Any], without: Iterable[str]) -> dict[str, Any]:
-        """The body with log-probabilities asked for, without what is refused."""
+        """The body with log-probabilities asked for, but for a body that says they are not wanted,
+        without what is refused.
+        """
         refused = self._dropped | set(without)
+        refused |= set() if body.get("logprobs", True) else {"logprobs"}
         whole = {**body, "logprobs": True, "top_logprobs": TOP_LOGPROBS}
         if "logprobs" in refused:
             del whole["top_logprobs"]
@@ -82,7 +85,7 @@ class Parameters:
         for name in without:
             self._refused[name].add(sent["messages"][0]["content"])
         twice = {name for name, prompts in self._refused.items() if len(prompts) > 1} - self._taken
-        self._dropped |= twice | set(without) & {"logprobs", "temperature"}
+        self._dropped |= twice | set(without) & {"logprobs", "temperature", "top_p", "seed"}
 
 
 def refused_in(content: bytes | None, sent: Iterable[str]) -> set[str]:

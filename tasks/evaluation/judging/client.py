@@ -4,12 +4,11 @@ Each reply is kept before it is read, so that an interrupted run pays nothing tw
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from cluster.errors import BadInput
-from cluster.home import subfolder
 from tasks.evaluation.judging.endpoint import Endpoint
 from tasks.evaluation.judging.questions import (
     ANSWER_TOKENS,
@@ -27,7 +26,7 @@ from tasks.evaluation.judging.replies import (
 )
 from tasks.evaluation.judging.reply_store import ReplyStore, reply_key
 from tasks.evaluation.judging.sending import Sender, Sent
-from tasks.evaluation.judging.spending import Spending
+from tasks.evaluation.judging.spending import Purse, Spending
 from tasks.evaluation.judging.written import thoughts_end
 
 TEXT_TOKENS = 400
@@ -51,7 +50,12 @@ class EndpointJudge:
         self.endpoint, self.name, self._store = endpoint, endpoint.model, store
         self.repeats, self.reused, self.shortened = endpoint.repeats, 0, 0
         self.spending = Spending(store, work, endpoint.prices, endpoint.budget)
-        self._sender = Sender(endpoint, store, self.spending)
+        self.requests = Spending(
+            store, f"{work}#requests", (0.0, 0.0), endpoint.most_requests, each=1.0
+        )
+        self.tokens = Spending(store, f"{work}#tokens", (1e6, 1e6), endpoint.most_tokens)
+        counts = {"requests": self.requests, "tokens": self.tokens} if work else {}
+        self._sender = Sender(endpoint, store, Purse({"USD": self.spending, **counts}))
         self._under_way: dict[str, asyncio.Future[Sent]] = {}
 
     @property
@@ -73,6 +77,17 @@ class EndpointJudge:
     ) -> list[str | Unscored]:
         """Free text after each prompt, another one for each `sample`."""
         return self._run([self._text(prompt, sample, max_tokens) for prompt in prompts])
+
+    def echoes(self, prompts: Sequence[str]) -> list[dict[str, Any] | Unscored]:
+        """The `logprobs` of a completion for each prompt, the prompt's own tokens among them."""
+        return self._run([self._echo(prompt) for prompt in prompts])
+
+    def replies(
+        self, prompts: Sequence[str], parameters: Sequence[Mapping[str, Any]]
+    ) -> list[Reply | Unscored]:
+        """The reply to each prompt as it is, by parameters of its own, `max_tokens` among them."""
+        pairs = zip(prompts, parameters, strict=True)
+        return self._run([self._asked(text, 0, {**own, "logprobs": False}) for text, own in pairs])
 
     def _run(self, coroutines: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
         """Their results in order. A few are begun at a time, each as the next place is free."""
@@ -138,14 +153,23 @@ class EndpointJudge:
             return reply
         return reply.content[thoughts_end(reply.content) :].lstrip() or no_answer(reply)
 
+    async def _echo(self, prompt: str) -> dict[str, Any] | Unscored:
+        parameters = {"max_tokens": 1, "temperature": 0.0, "logprobs": 1, "echo": True}
+        key = reply_key(self.endpoint.completions_url, self.name, parameters, prompt, 0)
+        body = {"model": self.name, "prompt": prompt, **parameters}
+        kept = self._store.get(key) or await self._once(key, lambda: self._sender.send(body, key))
+        return kept if isinstance(kept, Unscored) else dict(kept["scored"])
+
     async def _reply(
         self, prompt: str, sample: int, max_tokens: int, temperature: float
     ) -> Reply | Unscored:
+        most = self.endpoint.max_tokens or max_tokens
+        return await self._asked(prompt, sample, {"max_tokens": most, "temperature": temperature})
+
+    async def _asked(
+        self, prompt: str, sample: int, parameters: Mapping[str, Any]
+    ) -> Reply | Unscored:
         """The kept reply, or a new one, which is kept."""
-        parameters = {
-            "max_tokens": self.endpoint.max_tokens or max_tokens,
-            "temperature": temperature,
-        }
         key = reply_key(self.endpoint.chat_url, self.name, parameters, prompt, sample)
         if kept := self._store.get(key):
             self.reused += 1
@@ -183,4 +207,4 @@ def endpoint_judge(
             given, missing = missing, given
         raise BadInput(f"{given} is set and {missing} is not; set both, or neither to judge here")
     endpoint = Endpoint(url, model, samples=samples, max_tokens=max_tokens)
-    return EndpointJudge(endpoint, ReplyStore(subfolder("judge") / "replies.sqlite"))
+    return EndpointJudge(endpoint, ReplyStore.of_home())

@@ -23,7 +23,8 @@ class Endpoint:
     request, retries included; `patience`: most seconds to wait on a `Retry-After` before trying
     again. `repeats`: how often a reply without an answer is asked for anew. `max_tokens`: of every
     reply, thoughts included; by default what each question needs. `prices`: USD per million tokens
-    in and out and, if given, of cached tokens in. `budget`: USD. `key`: the variable with its key.
+    in and out and, if given, of cached tokens in. `budget`: USD; `most_requests`, `most_tokens` (in
+    and out): of a work in all its invocations. `key`: the variable with its key.
     """
 
     url: str
@@ -38,16 +39,25 @@ class Endpoint:
     max_bytes: int = 1 << 20
     prices: tuple[float, ...] | None = None
     budget: float | None = None
+    most_requests: int | None = None
+    most_tokens: int | None = None
     max_tokens: int | None = None
     key: str = JUDGE_KEY
 
     @property
     def chat_url(self) -> str:
         """The address requests go to."""
-        base = self.url.rstrip("/")
-        if base.endswith("/chat/completions"):
-            return base
-        return f"{base}{'' if urlsplit(base).path else '/v1'}/chat/completions"
+        return f"{self._base}/chat/completions"
+
+    @property
+    def completions_url(self) -> str:
+        """The address of those that are no chat."""
+        return f"{self._base}/completions"
+
+    @property
+    def _base(self) -> str:
+        base = self.url.rstrip("/").removesuffix("/chat/completions")
+        return base if urlsplit(base).path else f"{base}/v1"
 
 
 def api_key(endpoint: Endpoint) -> str | None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import BadInput
-from cluster.home import subfolder
 from cluster.settings import nearest
 from cluster.store import Store
 from tasks.data.row_files import AS_THEY_ARE, Columns, read_row_file, write_json_lines
@@ -110,7 +109,7 @@ def judge_file(
     if work.needs_judge(rows):
         if endpoint is None:
             raise BadInput(f"{work.metric} needs a judge: give --judge-url and --judge-model")
-        replies = ReplyStore(subfolder("judge") / "replies.sqlite")
+        replies = ReplyStore.of_home()
         judge = EndpointJudge(endpoint, replies, work.of(path, endpoint))
     found = Assessment()
     if store is not None:

@@ -53,24 +53,30 @@ class LocalJudge:
 
     def distributions(self, questions: Sequence[Question]) -> list[Verdict]:
         """The answers to all questions, in order; the same prompt is scored once."""
-        return [self._distribution(question) for question in questions]
+        from model.generation import score
+
+        asked = [self._asked(question) for question in questions]
+        keys = [
+            (tuple(prompt), question.choices)
+            for (prompt, _), question in zip(asked, questions, strict=True)
+        ]
+        new = {key: one for key, one in zip(keys, asked, strict=True) if key not in self._known}
+        scored = score(self._network, list(new.values()), self._start_ids)
+        for key, row in zip(new, scored, strict=True):
+            nats = [one.nats for one in row]
+            probabilities = dict(zip(key[1], softmax(nats), strict=True))
+            self._known[key] = Distribution(probabilities, "choice")
+        self.calls += len(new)
+        return [self._known[key] for key in keys]
+
+    def _asked(self, question: Question) -> tuple[list[int], list[list[int]]]:
+        """The prompt, and what may answer it."""
+        answers = [self._encoder.encode(choice) for choice in question.choices]
+        return self._prompt(question, max(map(len, answers))), answers
 
     def texts(self, prompts: Sequence[str], sample: int = 0) -> list[str | Unscored]:
         """No text: a small model cannot write evaluation steps or questions."""
         return [Unscored("cannot_write", f"{self.name} only chooses") for _ in prompts]
-
-    def _distribution(self, question: Question) -> Distribution:
-        from model.generation import choice_log_probabilities
-
-        answers = [self._encoder.encode(choice) for choice in question.choices]
-        prompt = self._prompt(question, max(map(len, answers)))
-        key = tuple(prompt), question.choices
-        if key not in self._known:
-            self.calls += 1
-            scores = choice_log_probabilities(self._network, prompt, answers, self._start_ids)
-            probabilities = dict(zip(question.choices, softmax(scores), strict=True))
-            self._known[key] = Distribution(probabilities, "choice")
-        return self._known[key]
 
     def _prompt(self, question: Question, answer_tokens: int) -> list[int]:
         """User mark, question, assistant mark; too long a one loses from its longest material,

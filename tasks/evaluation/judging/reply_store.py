@@ -14,9 +14,11 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from cluster.home import subfolder
 
 
 def reply_key(url: str, model: str, parameters: Mapping[str, Any], prompt: str, sample: int) -> str:
@@ -44,10 +46,20 @@ class ReplyStore:
             "CREATE TABLE IF NOT EXISTS spent (work TEXT PRIMARY KEY, usd REAL, ratio REAL)"
         )
 
+    @classmethod
+    def of_home(cls) -> "ReplyStore":
+        """The one that all judges of this home share."""
+        return cls(subfolder("judge") / "replies.sqlite")
+
     def get(self, key: str) -> dict[str, Any] | None:
         """The reply, if it has arrived."""
         row = self._database.execute("SELECT text FROM reply WHERE key = ?", (key,)).fetchone()
         return json.loads(row[0]) if row and row[0] else None
+
+    def arrived(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """All replies that have arrived, by key."""
+        query = "SELECT key, text FROM reply WHERE text IS NOT NULL"
+        yield from ((key, json.loads(text)) for key, text in self._database.execute(query))
 
     def ask(self, key: str) -> None:
         """Note that a request is about to leave."""

@@ -20,7 +20,7 @@ from tasks.evaluation.judging.endpoint import Endpoint, api_key, check_url, prox
 from tasks.evaluation.judging.questions import Unscored
 from tasks.evaluation.judging.rate_limit import RateLimit, retry_after
 from tasks.evaluation.judging.reply_store import ReplyStore
-from tasks.evaluation.judging.spending import Spending
+from tasks.evaluation.judging.spending import Purse
 
 PERHAPS_PAID = ("timeout", "connection", "not_json", "too_large")
 INVALID = (400, 422)
@@ -45,16 +45,16 @@ class Request:
     @property
     def prompt(self) -> str:
         """The text it sends."""
-        return str(self.body["messages"][0]["content"])
+        return str(self.body["prompt"] if "prompt" in self.body else _said(self.body))
 
 
 class Sender:
     """Sends requests to an endpoint. Raises BadInput for a URL it must not use."""
 
-    def __init__(self, endpoint: Endpoint, store: ReplyStore, spending: Spending) -> None:
+    def __init__(self, endpoint: Endpoint, store: ReplyStore, purse: Purse) -> None:
         self._key = api_key(endpoint)
         check_url(endpoint, self._key is not None)
-        self.endpoint, self._store, self._spending = endpoint, store, spending
+        self.endpoint, self._store, self._purse = endpoint, store, purse
         self.calls = 0
         self._breaker, self._parameters = CircuitBreaker(), Parameters()
         self._proxy = proxy_of(endpoint.url)
@@ -63,7 +63,7 @@ class Sender:
     async def opened(self) -> AsyncIterator[None]:
         """Anew for each event loop, to which futures and connections belong."""
         # Under a budget the first replies tell what a request really costs.
-        first = None if self.endpoint.budget is None else 1
+        first = 1 if self._purse.limited else None
         self._rate_limit = RateLimit(self.endpoint.concurrency, first)
         self._ended = asyncio.Event()
         async with _client(self.endpoint, self._key) as self._client:
@@ -115,20 +115,20 @@ class Sender:
         # Inside the gate: what was spent, or refused, while this one waited counts.
         if self._breaker.open:
             return self._breaker.open, None
-        guess = self._spending.reserve(request.prompt, request.body["max_tokens"])
+        guess = self._purse.reserve(request.prompt, request.body["max_tokens"])
         if guess is None:
-            return Unscored("budget", f"the budget of {self.endpoint.budget} USD is used up"), None
+            return Unscored("budget", self._purse.empty), None
         self._store.ask(request.key)
         reply, wait = await self._attempt(request, seconds)
         if isinstance(reply, dict):
             self._store.answer(request.key, reply)
-            self._spending.pay(guess, reply)
+            self._purse.pay(guess, reply)
             self._breaker.succeed()
             self._rate_limit.speed_up()
         elif reply.reason in PERHAPS_PAID:
-            self._spending.lose(guess)
+            self._purse.lose(guess)
         else:
-            self._spending.free(guess)
+            self._purse.free(guess)
         return reply, wait
 
     async def _attempt(self, request: Request, seconds: float) -> Attempted:
@@ -163,8 +163,9 @@ class Sender:
         """
         self.calls += 1
         # Followed, a redirect would take the request to a host that nobody named.
+        url = self.endpoint.completions_url if "prompt" in body else self.endpoint.chat_url
         async with self._client.post(
-            self.endpoint.chat_url, json=body, proxy=self._proxy, allow_redirects=False
+            url, json=body, proxy=self._proxy, allow_redirects=False
         ) as response:
             content = b""
             async for piece in response.content.iter_any():
@@ -216,10 +217,14 @@ def _shown(content: bytes | None) -> str:
 
 
 def _envelope(content: bytes, key: str | None) -> Sent:
-    """The parts of a chat completion that are kept; of thoughts without an answer that they are."""
+    """The parts of a chat completion that are kept, of thoughts without an answer that they are;
+    of a completion the log-probabilities of its tokens.
+    """
     try:
         body = json.loads(content)
         choice = body["choices"][0]
+        if "message" not in choice:
+            return {"scored": choice["logprobs"] or {}, "usage": body.get("usage") or {}}
         message = choice["message"]
         text = message.get("content") or message.get("refusal") or ""
         if text == "" and any(message.get(name) for name in THOUGHTS):
@@ -238,6 +243,10 @@ def _envelope(content: bytes, key: str | None) -> Sent:
     if key and key in "".join(str(token) for token, _ in tokens):
         tokens = []  # in pieces no mask finds it
     return {"content": text, "finish_reason": reason, "tokens": tokens, "usage": usage}
+
+
+def _said(body: Mapping[str, Any]) -> Any:
+    return body["messages"][0]["content"]
 
 
 def _alternatives(token: dict[str, Any]) -> list[dict[str, Any]]:

@@ -16,7 +16,8 @@ BYTES_PER_TOKEN = 3  # a low guess
 
 class Spending:
     """The account of one work: USD at `prices` per million tokens in, out and, if given, of cached
-    tokens in; at most `budget` USD, if given.
+    tokens in, and `each` for a request; at most `budget` USD, if given. Requests and tokens are
+    counted likewise, at prices of 1.
     """
 
     def __init__(
@@ -25,9 +26,10 @@ class Spending:
         work: str,
         prices: tuple[float, ...] | None = None,
         budget: float | None = None,
+        each: float = 0.0,
     ) -> None:
         self._store, self._work = store, work
-        self._prices, self._budget = prices, budget
+        self._prices, self._each, self.budget = prices, each, budget
         self._cost, self._under_way = 0.0, 0.0
         # Real price of a request over its estimate, the highest yet: a budget that is left in part
         # is better than one that is passed.
@@ -50,7 +52,7 @@ class Spending:
             "completion_tokens": float(max_tokens),
         }
         price = self._price(**guess)
-        if not self._store.spend(self._work, price * self._ratio, self._budget):
+        if not self._store.spend(self._work, price * self._ratio, self.budget):
             return None
         self._under_way += price
         return guess
@@ -88,7 +90,49 @@ class Spending:
         """USD; cached tokens are among the prompt's and cost what they cost, if that is known."""
         into, out, *cached = self._prices or (0.0, 0.0)
         saved = cached_tokens * (into - cached[0]) if cached else 0.0
-        return (prompt_tokens * into + completion_tokens * out - saved) / 1e6
+        return (prompt_tokens * into + completion_tokens * out - saved) / 1e6 + self._each
+
+
+class Purse:
+    """The accounts of one work by unit, all of which a request needs room in."""
+
+    def __init__(self, accounts: Mapping[str, Spending]) -> None:
+        self._accounts, self.empty = accounts, ""
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a budget of any unit."""
+        return any(account.budget is not None for account in self._accounts.values())
+
+    def reserve(self, prompt: str, max_tokens: int) -> dict[str, float] | None:
+        """As of one account; `empty` then says which budget is used up."""
+        held: list[Spending] = []
+        guess: dict[str, float] | None = None
+        for unit, account in self._accounts.items():
+            found = account.reserve(prompt, max_tokens)
+            if found is None:
+                self.empty = f"the budget of {account.budget} {unit} is used up"
+                for other in held:
+                    other.free(guess or {})
+                return None
+            guess = found  # the same in all
+            held.append(account)
+        return guess
+
+    def free(self, guess: Mapping[str, float]) -> None:
+        """As of one account."""
+        for account in self._accounts.values():
+            account.free(guess)
+
+    def lose(self, guess: Mapping[str, float]) -> None:
+        """As of one account."""
+        for account in self._accounts.values():
+            account.lose(guess)
+
+    def pay(self, guess: Mapping[str, float], reply: Mapping[str, Any]) -> None:
+        """As of one account."""
+        for account in self._accounts.values():
+            account.pay(guess, reply)
 
 
 def _usage(reply: Mapping[str, Any]) -> dict[str, float]:

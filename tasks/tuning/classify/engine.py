@@ -12,6 +12,7 @@ import numpy as np
 
 from model.config import ModelConfig
 from model.head_config import Head
+from tasks.evaluation.statistics.wilson import wilson_interval
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.frames import Row, read_frame
 from tasks.tuning.class_weights import weights_of
@@ -85,7 +86,7 @@ def _measure(
 ) -> Outcome:
     gold, predicted = gold_R.tolist(), [int(row.argmax()) for row in scores]
     right = sum(g == p for g, p in zip(gold, predicted, strict=True))
-    low, high = metrics.wilson_interval(right, len(gold))
+    low, high = wilson_interval(right, len(gold))
     found = {
         "accuracy": metrics.accuracy(gold, predicted),
         "accuracy_low": low,

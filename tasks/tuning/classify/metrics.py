@@ -1,6 +1,5 @@
-"""Figures of a classifier: accuracy with its interval, the majority class, F1, confusion."""
+"""Figures of a classifier: accuracy, the majority class, F1, confusion."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -40,15 +39,6 @@ def f1_of_sets(gold_RC: np.ndarray, predicted_RC: np.ndarray) -> float:
 def f1_by_column(gold_RC: np.ndarray, predicted_RC: np.ndarray) -> list[float]:
     """F1 of each of several classes."""
     return [f1_of_sets(g, p) for g, p in zip(gold_RC.T, predicted_RC.T, strict=True)]
-
-
-def wilson_interval(right: int, rows: int) -> tuple[float, float]:
-    """The 95 % interval of a share, from counts (Wilson 1927)."""
-    z = 1.96
-    share, weight = right / rows, z * z / rows
-    middle = (share + weight / 2) / (1 + weight)
-    half = z * math.sqrt(share * (1 - share) / rows + weight / (4 * rows)) / (1 + weight)
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def confusion(gold: Sequence[int], predicted: Sequence[int], classes: int) -> list[list[int]]:

@@ -49,13 +49,15 @@ class Supervised:
     rejects: list[dict[str, Any]]
 
 
-def tune(base: Path, settings: InstructSettings, seed: int, draft: Draft) -> None:
-    """Carry out the stage."""
+def tune(
+    base: Path, settings: InstructSettings, seed: int, draft: Draft, made: Sequence[Pair]
+) -> None:
+    """Carry out the stage, with pairs that were made."""
     network, encoder = load_model(base)
     if not isinstance(network, Transformer):
         raise BadInput(f"{base} is an encoder-decoder; instruct tuning takes a decoder")
     context = network.config.context
-    train, heldout, apart = usable_rows(settings, encoder, context, draft)
+    train, heldout, apart = usable_rows(settings, encoder, context, draft, made)
     rows = draft.scratch / "rows"
     rows.mkdir(exist_ok=True)
     for name, part in ((ROWS, train), (VALIDATION, apart)):
@@ -91,22 +93,23 @@ def tune(base: Path, settings: InstructSettings, seed: int, draft: Draft) -> Non
 
 
 def usable_rows(
-    settings: InstructSettings, encoder: Encoder, context: int, draft: Draft
+    settings: InstructSettings, encoder: Encoder, context: int, draft: Draft, made: Sequence[Pair]
 ) -> tuple[Supervised, Supervised, Supervised]:
     """Training and held-out rows, and those of early stopping; ledger and facts are in the draft.
 
     Raises BadInput when either side has no usable row.
     """
-    pairs, heldout_pairs, rejected = instruction_pairs(settings)
+    pairs, heldout_pairs, rejected = instruction_pairs(settings, made)
+    data = settings.data or "synthesize"
     pairs, apart_pairs = held_apart(pairs, settings.early_stopping)
     train = supervise(pairs, encoder, context)
     heldout = supervise(heldout_pairs, encoder, context)
     apart = supervise(apart_pairs, encoder, context)
     account(draft, (train, heldout, apart), rejected)
-    check_supervised(settings.data, train, encoder)
-    check_supervised(settings.heldout or settings.data, heldout, encoder)
+    check_supervised(data, train, encoder)
+    check_supervised(settings.heldout or data, heldout, encoder)
     if settings.early_stopping:
-        check_supervised(f"{settings.data} (early_stopping)", apart, encoder)
+        check_supervised(f"{data} (early_stopping)", apart, encoder)
     draft.facts["task"] = describe(settings)
     draft.facts["supervised_example"] = show_example(encoder, train.examples[0])
     log.info("one supervised row: %s", draft.facts["supervised_example"])

@@ -13,10 +13,11 @@ class InstructSettings(TuningSettings):
     """Instruction tuning: answers are learned, prompts are read."""
 
     optimizer: OptimizerSettings = OptimizerSettings(learning_rate=2e-3, schedule="cosine")
-    data: Annotated[str, SOURCE] = Field(
+    data: Annotated[str | None, SOURCE] = Field(
         "python://stdlib",
         description="the embedded corpus, or a .jsonl file (also compressed) of instructions with "
-        "responses (Alpaca, Dolly) or of conversations (OpenAI's messages, ShareGPT)",
+        "responses (Alpaca, Dolly) or of conversations (OpenAI's messages, ShareGPT); null learns "
+        "from what `synthesize` makes alone",
     )
     heldout: Annotated[str | None, SOURCE] = Field(
         None, description="a .jsonl file to measure on; null holds out a share of `data`"

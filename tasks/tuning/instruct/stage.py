@@ -12,8 +12,16 @@ from tasks.tuning.instruct.settings import InstructSettings
 
 
 @stage(version=4, trains=True)
-def instruct(model: Artifact, settings: InstructSettings, seed: int, draft: Draft) -> None:
-    """Tune on prompt and answer, with loss on the answer and its end only.
+def instruct(
+    model: Artifact,
+    settings: InstructSettings,
+    seed: int,
+    draft: Draft,
+    made: Artifact | None = None,
+    sources: tuple[str, ...] = (),
+) -> None:
+    """Tune on prompt and answer, with loss on the answer and its end only; on the pairs of some
+    `sources` of `made` text, too.
 
     Writes the model folder with its chat template, `metrics.jsonl`, `heldout.jsonl` (`id`,
     `instruction`, `response`, `context`, of longer conversations `messages`) and `rejects.jsonl`.
@@ -21,7 +29,8 @@ def instruct(model: Artifact, settings: InstructSettings, seed: int, draft: Draf
     BadInput when no row is usable.
     """
     from tasks.tuning.instruct.engine import tune
+    from tasks.tuning.sources import made_pairs
 
     draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
     draft.tracker.datasets({"model": model})
-    tune(model.path, settings, seed, draft)
+    tune(model.path, settings, seed, draft, made_pairs(made, sources) if made else [])

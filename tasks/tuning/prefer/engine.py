@@ -5,6 +5,7 @@ Letters: N answers, B samples of a batch, R answers of a sample.
 
 import logging
 import shutil
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -19,18 +20,19 @@ from model.flops import flops_per_token
 from model.objectives.preference import PreferenceLM
 from model.transformer import Transformer
 from tasks.data.row_files import write_json_lines
+from tasks.evaluation.statistics.wilson import wilson_interval
 from tasks.inference.generation import load_model
 from tasks.tokens.chat import NO_LOSS
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
-from tasks.tuning.classify.metrics import wilson_interval
 from tasks.tuning.common import HISTORY, save_model, tuning_job, write_history
 from tasks.tuning.prefer.encode import SIDES, Arrays, rows_of, scored
 from tasks.tuning.prefer.settings import PreferSettings
 from tasks.tuning.sources import describe
-from tasks.tuning.supervised import sample_numbers
+from tasks.tuning.supervised import parted, sample_numbers
 from tasks.tuning.trained_part import trained_part
 
+SCORED = 8
 TOLD = ("reward_accuracy", "reward_margin")
 log = logging.getLogger("headrace.prefer")
 
@@ -43,8 +45,8 @@ def tune(
     assert isinstance(network, Transformer), "stage `preferences` refuses others"
     train, heldout = (preferences.file(f"{side}.safetensors") for side in SIDES)
     build = partial(program, base, train, settings, seed)
-    items = preferences.manifest.facts["training_rows"]
-    steps = max(1, round(settings.epochs * items / settings.batch_rows))
+    kept, _ = parted(preferences.manifest.facts["training_rows"], settings.early_stopping)
+    steps = max(1, round(settings.epochs * len(kept) / settings.batch_rows))
     longest = preferences.manifest.facts["longest_train"]
     job = tuning_job(
         build,
@@ -56,7 +58,7 @@ def tune(
         sample_tokens=2 * settings.sample_rows * longest,
         flops_per_token=flops_per_token(network.config),
     )
-    log.info("%d rows, %d steps", items, steps)
+    log.info("%d rows, %d steps", len(kept), steps)
     weights = launch(job, draft.placement)
     module = preferring(network, settings, base)
     load_trained(module, weights)
@@ -64,7 +66,7 @@ def tune(
     save_model(draft.path, network, base)
     shutil.copyfile(preferences.file("heldout.jsonl"), draft.path / "heldout.jsonl")
     write_history(draft, (*HISTORY, *TOLD))
-    draft.rows, draft.facts["task"] = items, describe(settings)
+    draft.rows, draft.facts["task"] = len(kept), describe(settings)
 
 
 def preferring(network: Transformer, settings: PreferSettings, base: Path) -> PreferenceLM:
@@ -80,44 +82,83 @@ def program(base: Path, rows: Path, settings: PreferSettings, seed: int) -> Prog
     arrays = load_file(brought(rows))
     network = hub.load(brought(base))
     assert isinstance(network, Transformer), "stage `preferences` refuses others"
-    return Program(preferring(network, settings, base), partial(batch, arrays, settings, seed))
+    kept, apart = parted(rows_in(arrays), settings.early_stopping)
+    feed = partial(batch, arrays, kept, settings, seed)
+    return Program(
+        preferring(network, settings, base), feed, list(looked_at(arrays, apart, settings))
+    )
 
 
-def batch(arrays: Arrays, settings: PreferSettings, seed: int, first: int, count: int) -> Arrays:
-    """Samples `first` to `first + count`: arrays `[B, R, T]`, and what the loss takes beside."""
-    numbers = chosen(arrays, settings, seed, first, count)
+def rows_in(arrays: Arrays) -> int:
+    """How many rows the answers belong to: pairs, or with KTO one of each."""
+    return len(np.unique(arrays["item"]))
+
+
+def batch(
+    arrays: Arrays, kept: np.ndarray, settings: PreferSettings, seed: int, first: int, count: int
+) -> Arrays:
+    """Samples `first` to `first + count` of the rows that are `kept` to train on: arrays
+    `[B, R, T]`, and what the loss takes beside.
+    """
+    numbers = chosen(arrays, kept, settings, seed, first, count)
+    found = laid(arrays, numbers, settings)
+    if not settings.has_reference:
+        found["token_share"] = token_shares(arrays, kept, settings, seed, first, count)
+    return found
+
+
+def laid(arrays: Arrays, numbers: np.ndarray, settings: PreferSettings) -> Arrays:
+    """The samples of these answers `[B, R]`."""
     found = rows_of(arrays, numbers)
     if settings.has_reference:
         found["reference"] = arrays["log_probs"][numbers]
-    else:
-        found["token_share"] = token_shares(arrays, settings, seed, first, count)
     if settings.loss == "kto":
         found["wanted"] = arrays["wanted"][numbers[:, : settings.sample_rows]]
     return found
 
 
-def chosen(
-    arrays: Arrays, settings: PreferSettings, seed: int, first: int, count: int
-) -> np.ndarray:
-    """The numbers of the answers of some samples, `[B, R]`: pairs; or groups of KTO, behind which
-    are the mismatched ones.
+def looked_at(arrays: Arrays, apart: np.ndarray, settings: PreferSettings) -> Iterator[Arrays]:
+    """The rows by whose loss training may stop, in batches; the last group of KTO is filled up
+    with rows from the beginning.
     """
-    each, items = settings.sample_rows, len(np.unique(arrays["item"]))
-    numbers = sample_numbers(first * each, count * each, items, seed)
+    each = settings.sample_rows
+    samples = answers_of(arrays, np.resize(apart, -(-len(apart) // each) * each), settings)
+    for first in range(0, len(samples), SCORED):
+        numbers = samples[first : first + SCORED]
+        found = laid(arrays, numbers, settings)
+        if not settings.has_reference:
+            share = len(samples) / arrays["lengths"][samples[:, 0]].sum()
+            found["token_share"] = np.full(len(numbers), share, np.float32)
+        yield found
+
+
+def chosen(
+    arrays: Arrays, kept: np.ndarray, settings: PreferSettings, seed: int, first: int, count: int
+) -> np.ndarray:
+    """The numbers of the answers of some samples, `[B, R]`."""
+    each = settings.sample_rows
+    rows = kept[sample_numbers(first * each, count * each, len(kept), seed)]
+    return answers_of(arrays, rows, settings)
+
+
+def answers_of(arrays: Arrays, rows: np.ndarray, settings: PreferSettings) -> np.ndarray:
+    """The numbers of the answers of these rows by samples, `[B, R]`: pairs; or groups of KTO,
+    behind which are the mismatched ones.
+    """
     if settings.loss == "kto":
-        numbers = numbers.reshape(count, each)
-        return np.concatenate([numbers, items + numbers], axis=1)
-    return np.stack([2 * numbers, 2 * numbers + 1], axis=1)
+        groups = rows.reshape(-1, settings.sample_rows)
+        return np.concatenate([groups, rows_in(arrays) + groups], axis=1)
+    return np.stack([2 * rows, 2 * rows + 1], axis=1)
 
 
 def token_shares(
-    arrays: Arrays, settings: PreferSettings, seed: int, first: int, count: int
+    arrays: Arrays, kept: np.ndarray, settings: PreferSettings, seed: int, first: int, count: int
 ) -> np.ndarray:
     """For each sample: over all tokens of the wanted rows of its whole batch, its samples."""
     size, numbers = settings.batch_rows, np.arange(first, first + count) // settings.batch_rows
     shares = {}
     for step in np.unique(numbers):
-        whole = chosen(arrays, settings, seed, int(step) * size, size)
+        whole = chosen(arrays, kept, settings, seed, int(step) * size, size)
         shares[step] = size / arrays["lengths"][whole[:, 0]].sum()
     return np.array([shares[step] for step in numbers], np.float32)
 
@@ -130,7 +171,7 @@ def measure(module: PreferenceLM, arrays: Arrays, draft: Draft) -> None:
     answers = torch.from_numpy(arrays["answers"])
     by = None if module.loss == "orpo" else torch.from_numpy(reference)
     rewards = (module.beta * module.scores(found, answers, by)).numpy()
-    draft.metrics |= figures(rewards, arrays) | {"rows": float(len(np.unique(arrays["item"])))}
+    draft.metrics |= figures(rewards, arrays) | {"rows": float(rows_in(arrays))}
     rows = zip(arrays["item"], arrays["wanted"], rewards, reference, strict=True)
     write_json_lines(
         draft.path / "rewards.jsonl",

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from cluster.settings import Settings
 from tasks.data.reading.hashes import SOURCE
 from tasks.training.settings import OptimizerSettings
-from tasks.tuning.settings import PartSettings
+from tasks.tuning.settings import TuningSettings
 
 GROUP = 8
 """Answers of a sample of KTO, which together tell how far the model is from its reference."""
@@ -33,7 +33,7 @@ class PreferenceRows(Settings):
         return PreferenceRows(**self.model_dump(include=set(PreferenceRows.model_fields)))
 
 
-class PreferSettings(PartSettings, PreferenceRows):
+class PreferSettings(TuningSettings, PreferenceRows):
     """Preference tuning: answers that people want become likelier than those they do not."""
 
     optimizer: OptimizerSettings = OptimizerSettings(learning_rate=3e-4, schedule="linear")

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from tasks.evaluation.judging.endpoint import Endpoint
 from tasks.evaluation.judging.files import Assignment
 from tasks.evaluation.judging.files import judge_file as judge_rows
 from tasks.evaluation.judging.rows import CONSTANT_ANSWER
+from tests.shell import headrace
 
 
 def write(path: Path, *rows: Any) -> Path:
@@ -62,8 +61,8 @@ def test_the_command_asks_as_many_questions_on_a_text_as_it_is_told(
 
     endpoint.script = script
     judge = ("--judge-url", endpoint.url, "--judge-model", "m", "--metric", "qag")
-    command = [sys.executable, "-m", "flows.cli", "judge", str(rows), *judge, "--questions", "2"]
-    subprocess.run([*command, "--json"], check=True, capture_output=True)
+    done = headrace("judge", str(rows), *judge, "--questions", "2", "--json")
+    assert done.returncode == 0, done.stderr
     assert any("Write 2 short questions" in prompt for prompt in asked)
 
 
@@ -190,7 +189,6 @@ def test_the_command_fails_where_nothing_is_scored(
 ) -> None:
     endpoint.script = lambda body, call: scripted(401)
     judge = ("--judge-url", endpoint.url, "--judge-model", "m", "--metric", "geval", "--json")
-    command = [sys.executable, "-m", "flows.cli", "judge", str(rows), *judge]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = headrace("judge", str(rows), *judge)
     assert done.returncode == 1 and json.loads(done.stdout)["scored"] == 0
     assert f"no row of {rows} was scored: key_refused (3)" in done.stderr

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from model.cache import Cache
 from model.config import LatentConfig, ModelConfig
 from model.generation import GREEDY, Ending, Sampling, generate
 from model.generation.ending import Token
 from model.generation.engine import Capacity, Engine, Full, complete
 from model.generation.request import Penalties, Request
-from model.ragged import RaggedCache
+from model.ragged import Slots
 from model.transformer import Transformer
 
 SIZES = {"width": 32, "depth": 2, "heads": 4, "kv_heads": 2, "head_dim": 8, "ffn_width": 48}
@@ -75,16 +74,19 @@ class Answer:
 def test_rows_end_to_end_are_scored_as_alone(shape: str) -> None:
     network = network_of(**SHAPES[shape])
     rows = [row for row in prompts(6) if len(row) > 3]
-    caches = [Cache(network.config) for _ in rows]
+    slots = Slots(network.config)
+    slots.lay_out(len(rows), max(map(len, rows)))
     parts: list[list[torch.Tensor]] = [[] for _ in rows]
     with torch.inference_mode():
         for first, last in ((0, 2), (2, 3), (3, None)):
             new = [row[first:last] for row in rows]
-            ragged = RaggedCache(caches, [len(ids) for ids in new], torch.device("cpu"))
+            counts = [len(ids) for ids in new]
+            ragged = slots.batch(list(enumerate(counts)), torch.device("cpu"))
             inputs = torch.tensor([[id_ for ids in new for id_ in ids]])
             hidden = network(inputs, None, ragged.positions_1N, ragged)[0]
-            for part, states in zip(parts, hidden.split(ragged.counts), strict=True):
+            for part, states in zip(parts, hidden.split(counts), strict=True):
                 part.append(states)
+            ragged.done()
         for row, part in zip(rows, parts, strict=True):
             alone = network(torch.tensor([row]))[0]
             torch.testing.assert_close(torch.cat(part), alone, atol=1e-4, rtol=1e-4)
@@ -217,9 +219,38 @@ def test_caches_stay_within_their_capacity(network: Transformer) -> None:
     for answer, prompt in zip(answers, prompts(9), strict=True):
         engine.submit(answer.request([*prompt, *range(20)], most=8))
     while engine.step():
-        hold.append(
-            sum(r.cache.length for r in engine.rows)
-            + sum(len(tokens) for tokens, _ in engine.prefixes.kept)
-        )
+        hold.append(sum(engine.slots.lengths))
     assert all(answer.reason == "length" for answer in answers)
     assert max(hold) <= 100
+
+
+def test_slots_are_laid_out_anew_for_longer_rows_and_more_of_them(network: Transformer) -> None:
+    engine, answers = Engine(network, Capacity(rows=20)), [Answer() for _ in range(30)]
+    read = [[10 + i, *range(20 + i, 22 + 2 * i)] for i in range(30)]
+    for answer, prompt in zip(answers[:1], read, strict=False):
+        engine.submit(answer.request(prompt, most=3))
+    engine.step()
+    small = len(engine.slots.lengths), engine.slots.room
+    complete(engine, [a.request(ids, most=3) for a, ids in zip(answers[1:], read[1:], strict=True)])
+    assert small < (len(engine.slots.lengths), engine.slots.room) == (20, 64)
+    for answer, prompt in zip(answers, read, strict=True):
+        (alone,) = generate(network, [prompt], Ending(3))
+        assert [t.id for t in answer.tokens] == alone.ids
+
+
+def test_matrices_laid_out_for_few_rows_give_the_same() -> None:
+    network = network_of(width=512, depth=1, heads=8, kv_heads=8, head_dim=64)
+    told = []
+    for packing in (False, True):
+        engine, answers = Engine(network, Capacity(packing=packing)), [Answer() for _ in range(6)]
+        asked = zip(answers, prompts(6), strict=True)
+        complete(engine, [answer.request(prompt, most=4) for answer, prompt in asked])
+        told.append([token for answer in answers for token in answer.tokens])
+        qkv = engine.network.blocks[0].attention.inner.qkv
+        assert (type(qkv) is torch.nn.Linear) is not packing
+    assert (
+        qkv.pack.blocks is not None and qkv.weight is network.blocks[0].attention.inner.qkv.weight
+    )
+    assert [token.id for token in told[0]] == [token.id for token in told[1]]
+    for plain, packed in zip(*told, strict=True):
+        assert packed.log_prob == pytest.approx(plain.log_prob, abs=1e-4)

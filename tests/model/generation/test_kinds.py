@@ -11,9 +11,9 @@ from model.generation import (
     Ending,
     Sampling,
     beam_search,
-    choice_log_probabilities,
     generate,
     reader,
+    score,
 )
 from model.generation.reader import Reader
 
@@ -163,7 +163,7 @@ def test_every_decoding_works_for_every_family(name):
     assert beam.ids == greedy[0].ids
     wide = beam_search(network, PROMPTS[0], Ending(6), beams=31, start_ids=START)
     assert wide.log_prob >= beam.log_prob - 1e-9
-    (total,) = choice_log_probabilities(network, PROMPTS[0], [wide.ids], START)
+    (((total, _),),) = score(network, [(PROMPTS[0], [wide.ids])], START)
     assert total == pytest.approx(wide.log_prob, abs=1e-4)
     drawn = generate(network, PROMPTS, Ending(6), Sampling(), samples=2, start_ids=START)
     alone = generate(network, PROMPTS[1:2], Ending(6), Sampling(), seeds=[3], start_ids=START)

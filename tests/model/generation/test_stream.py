@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from model.config import from_depth
-from model.generation import Ending, Sampling, choice_log_probabilities, generate, stream
+from model.generation import Ending, Sampling, generate, stream
+from model.generation import score as score_all
 from model.transformer import Transformer
 
 DRAWN = Sampling()
@@ -110,13 +111,33 @@ def test_a_network_can_be_trained_after_it_has_written():
 
 def test_choices_have_the_probabilities_of_their_tokens(network, score):
     choices = [[1], [2, 3], [2, 3, 6, 0], [5, 5]]
-    found = choice_log_probabilities(network, [4, 1, 0], choices)
-    assert found == pytest.approx([score([4, 1, 0], tuple(c)) for c in choices], abs=1e-4)
+    (found,) = score_all(network, [([4, 1, 0], choices)])
+    assert [nats for nats, _ in found] == pytest.approx(
+        [score([4, 1, 0], tuple(c)) for c in choices], abs=1e-4
+    )
 
 
 def test_single_token_choices_over_the_vocabulary_sum_to_one(network):
-    found = choice_log_probabilities(network, [4], [[token] for token in range(7)])
-    assert float(torch.tensor(found).exp().sum()) == pytest.approx(1, abs=1e-5)
+    (found,) = score_all(network, [([4], [[token] for token in range(7)])])
+    assert float(torch.tensor([nats for nats, _ in found]).exp().sum()) == pytest.approx(
+        1, abs=1e-5
+    )
+
+
+def test_choices_of_many_prompts_are_those_of_each(network, score):
+    prompts = [[4, 1, 0], [2] * 20, [2] * 20 + [1], [3]] * 5
+    asked = [(prompt, [[1], [2, 3, 5], [6, place % 7]]) for place, prompt in enumerate(prompts)]
+    told = []
+    found = score_all(network, asked, progress=lambda *done: told.append(done))
+    for row, (prompt, choices) in zip(found, asked, strict=True):
+        assert [nats for nats, _ in row] == pytest.approx(
+            [score(prompt, tuple(c)) for c in choices], abs=1e-4
+        )
+    (full,) = score_all(network, [([1] * 32, [[5]])])  # with its answer one above the context
+    assert full[0].nats == pytest.approx(score([1] * 32, (5,)), abs=1e-4)
+    assert told == [(done, 20) for done in range(1, 21)]
+    with pytest.raises(ValueError, match="a choice has no tokens"):
+        score_all(network, [([1], [[2], []])])
 
 
 @pytest.mark.parametrize(

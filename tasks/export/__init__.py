@@ -1,0 +1,1 @@
+"""Handing a model over: a Hugging Face folder or a GGUF file, with its model card."""
