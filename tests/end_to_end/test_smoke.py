@@ -15,7 +15,7 @@ import pytest
 from cluster import mlflow_tracking
 from tests import shell
 from tests.end_to_end.spoilt import spoil
-from tests.prefect_api import prefect_api
+from tests.prefect_api import prefect_api, task_runs
 
 HEADRACE = [str(Path(sys.executable).with_name("headrace"))]
 STAGES = ["read", "filter", "dedup", "redact", "tokenizer", "shards", "pretrain", "evaluate"]
@@ -119,18 +119,16 @@ def test_every_ledger_balances(first_run: dict[str, Any]) -> None:
 def test_prefect_shows_the_stages_and_mlflow_the_nested_runs(first_run: dict[str, Any]) -> None:
     url = first_run["urls"]["prefect"]
     base, flow_run = url.split("/runs/")[0], url.rsplit("/", 1)[1]
-    body = {"flow_runs": {"id": {"any_": [flow_run]}}, "limit": 200}
-    runs = prefect_api(base).post("/task_runs/filter", json=body).json()
-    assert {run["name"] for run in runs} == set(states(first_run))
-    assert {run["state"]["type"] for run in runs} == {"COMPLETED"}
-    said = {run["name"]: run["state"]["message"] for run in runs}
+    runs = task_runs(flow_run, states(first_run), base)
+    assert set(runs) == set(states(first_run))
+    assert {run["state"]["type"] for run in runs.values()} == {"COMPLETED"}
+    said = {name: run["state"]["message"] for name, run in runs.items()}
     assert said["filter"].startswith("648 of 730 rows") and "bits per byte" in said["evaluate"]
     shown = {"flow_runs": {"id": {"any_": [flow_run]}}}
     links = prefect_api(base).post("/artifacts/filter", json=shown).json()
     (link,) = [one["data"] for one in links if one["key"] == "smoke-report"]
     assert f"{first_run['urls']['report']})" in link
-    shards = next(run for run in runs if run["name"] == "shards")
-    assert shards["task_inputs"]["inputs"], "the DAG has an edge into shards"
+    assert runs["shards"]["task_inputs"]["inputs"], "the DAG has an edge into shards"
     logs = prefect_api(base).post("/logs/filter", json={"limit": 200}).json()
     assert any(log["name"].startswith("headrace") and log["task_run_id"] for log in logs)
 
