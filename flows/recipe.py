@@ -42,11 +42,10 @@ from tasks.synthesis.settings import GradeSettings, ShareSettings, SynthesizeSet
 from tasks.tokens.encoder import special_token
 from tasks.tokens.shards.settings import ShardSettings
 from tasks.tokens.vocabulary.settings import TokenizerSettings
+from tasks.training.agreement import check_objective, check_rates
 from tasks.training.settings import (
     ModelSettings,
     PretrainSettings,
-    check_objective,
-    check_rates,
 )
 from tasks.tuning.classify.settings import ClassifySettings
 from tasks.tuning.distill.settings import DistillSettings
@@ -131,7 +130,7 @@ class Recipe(Settings):
         if isinstance(value, PretrainSettings):
             value = value.model_dump(exclude_unset=True)
         if isinstance(value, dict) and "model" in info.data:
-            return {"objective": DEFAULT[info.data["model"].family], **value}
+            return {"objective": info.data["model"].objective, **value}
         return value
 
     @model_validator(mode="before")
@@ -231,7 +230,7 @@ class Recipe(Settings):
 
     @property
     def _objective(self) -> str:
-        return self.pretrain.objective if self.pretrain else DEFAULT[self.model.family]
+        return self.pretrain.objective if self.pretrain else self.model.objective
 
     @property
     def dated(self) -> bool:

@@ -109,8 +109,9 @@ class Residual(nn.Module):
         return F.dropout(y_BTD, self.dropout, self.training) if self.dropout else y_BTD
 
 
-def make_norm(config: ModelConfig) -> nn.Module:
-    """RMSNorm or LayerNorm (Ba et al. 2016) over the width."""
+def make_norm(config: ModelConfig, width: int | None = None) -> nn.Module:
+    """RMSNorm or LayerNorm (Ba et al. 2016) over a width, the network's own if none is given."""
+    width = width or config.width
     if config.norm == "rms":
-        return RMSNorm(config.width, config.norm_epsilon)
-    return nn.LayerNorm(config.width, config.norm_epsilon, bias=config.norm_bias)
+        return RMSNorm(width, config.norm_epsilon)
+    return nn.LayerNorm(width, config.norm_epsilon, bias=config.norm_bias)

@@ -9,9 +9,10 @@ Everything here is plain arithmetic: a shape is planned, counted and shown witho
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from model.config_records import ExpertConfig, LatentConfig, Rope, RopeScaling, require
+from model.styles import STYLES
 
 Family = Literal["decoder", "encoder", "encoder_decoder"]
 Norm = Literal["rms", "layer"]
@@ -21,6 +22,7 @@ Positions = Literal["rope", "learned", "sinusoidal", "alibi", "relative"]
 Activation = Literal["swiglu", "geglu", "geglu_exact", "gelu", "gelu_tanh", "relu", "relu2"]
 Bias = Literal["none", "qkv", "attention", "feedforward", "all"]
 QKNorm = Literal["none", "head", "all"]
+PoolerActivation = Literal["tanh", "gelu", "relu"]
 
 ParameterKind = Literal["matrices", "head", "embeddings", "positions", "vectors"]
 MATRIX_KINDS: tuple[ParameterKind, ...] = ("matrices", "head", "embeddings", "positions")
@@ -106,6 +108,9 @@ class ModelConfig:
     attention_softcap: float | None = None
     """Attention scores s become cap tanh(s / cap)."""
 
+    embedding_width: int | None = None
+    """Numbers of an embedding, which a matrix maps to the width (Lan et al. 2020, ALBERT, section
+    3.1); None is the width itself."""
     scale_embedding: bool = False
     """Multiply token embeddings by sqrt(width) (Vaswani et al. 2017, section 3.4)."""
     segments: int = 0
@@ -116,8 +121,11 @@ class ModelConfig:
     logit_scale: float = 1.0
     """Factor on hidden states before the LM head (T5: 1 / sqrt(width) when tied)."""
     logit_softcap: float | None = None
+    detector: bool = False
+    """A head that says of every token whether it was replaced, and no LM head (ELECTRA)."""
     pooler: bool = False
-    """A dense layer with tanh on the first token's state, for whole sequences (BERT)."""
+    """A dense layer on the first token's state, for whole sequences (BERT)."""
+    pooler_activation: PoolerActivation = "tanh"
     multi_token: int = 0
     """Tokens after the next that are predicted too, by a block each (DeepSeek-V3, section 2.2)."""
     dropout: float = 0.0
@@ -169,9 +177,12 @@ class ModelConfig:
             self.multi_token == 0 or self.family == "decoder",
             "multi_token", "0 unless family is decoder",
         )  # fmt: skip
+        for name, without in (("pooler", False), ("detector", False), ("embedding_width", None)):
+            plain = getattr(self, name) == without
+            yield plain or self.family == "encoder", name, f"{without} unless family is encoder"
         yield (
-            not self.pooler or self.family == "encoder",
-            "pooler", "False unless family is encoder",
+            not (self.detector and (self.head_transform or not self.tie_embeddings)),
+            "detector", "False with an LM head: head_transform, or one that is not tied",
         )  # fmt: skip
         yield (
             self.experts is None or not self.feedforward_bias,
@@ -210,6 +221,11 @@ class ModelConfig:
         return self.bias in ("qkv", "attention", "all")
 
     @property
+    def embedded(self) -> int:
+        """Numbers of an embedding."""
+        return self.embedding_width or self.width
+
+    @property
     def score_scale(self) -> float:
         """Factor on query-key products; with muP that of heads of 16, the dial's, times as much as
         heads are smaller.
@@ -245,6 +261,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "activation": get_args(Activation),
     "bias": get_args(Bias),
     "qk_norm": get_args(QKNorm),
+    "pooler_activation": get_args(PoolerActivation),
 }
 
 
@@ -316,35 +333,8 @@ def resized(
         if same or not config.rotary_dim
         else config.rotary_dim * (width // count) // config.head_dim,
         ffn_width=config.ffn_width * width // config.width,
+        embedding_width=config.embedding_width and config.embedding_width * width // config.width,
     )
-
-
-STYLES: dict[str, dict[str, Any]] = {
-    "decoder": {"tie_embeddings": False},
-    "encoder": {
-        "family": "encoder",
-        "norm": "layer",
-        "norm_placement": "post",
-        "norm_epsilon": 1e-12,
-        "embedding_norm": True,
-        "positions": "learned",
-        "segments": 2,
-        "activation": "gelu",
-        "bias": "all",
-        "head_transform": True,
-        "tie_embeddings": False,
-        "pooler": True,
-    },
-    "encoder_decoder": {
-        "family": "encoder_decoder",
-        "norm_epsilon": 1e-6,
-        "positions": "relative",
-        "activation": "geglu",
-        "attention_scale": 1.0,
-        "tie_embeddings": False,
-    },
-}
-"""Where the dial's families differ from LLaMA."""
 
 
 def _head_dim(width: int) -> int:

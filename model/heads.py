@@ -133,12 +133,18 @@ def prepare(network: Transformer, *, pooler: bool) -> Transformer:
     tied = config.mup_base_width is None
     gone = ["head_transform"] * config.head_transform + ["pooler"] * (config.pooler > pooler)
     gone += ["head"] * (tied and not config.tie_embeddings)
+    gone += ["detector"] * config.detector
     gone += ["multi_token"] * bool(config.multi_token)
     for name in gone:
         delattr(network, name)
     network.head_bias, network.headless = None, True
     network.config = replace(
-        config, tie_embeddings=tied, head_transform=False, pooler=pooler, multi_token=0
+        config,
+        tie_embeddings=tied,
+        head_transform=False,
+        detector=False,
+        pooler=pooler,
+        multi_token=0,
     )
     return network
 

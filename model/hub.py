@@ -41,7 +41,7 @@ LM_HEADS = ("lm_head.weight", "embed_out.weight", "head.weight")
 """What the LM head is called, which a model with another head has not."""
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """Where weights are, the first that there is; of each also an index of several."""
-PREFIXES = ("transformer.", "bert.", "roberta.", "model.", "gpt_neox.")
+PREFIXES = ("transformer.", "bert.", "roberta.", "electra.", "model.", "gpt_neox.")
 """What files of a class with a head have before the names of the base class."""
 TWINS = {
     "encoder.embed_tokens.weight": "shared.weight",

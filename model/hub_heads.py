@@ -59,7 +59,8 @@ def _encoder(prefix: str, sequence: Mapping[str, str]) -> dict[Kind, Place]:
     }
 
 
-ROBERTA = _encoder("roberta.", {"pooler": "classifier.dense", "classifier": "classifier.out_proj"})
+ROBERTA_NAMES = {"pooler": "classifier.dense", "classifier": "classifier.out_proj"}
+ROBERTA = _encoder("roberta.", ROBERTA_NAMES)
 PLACES: dict[str, dict[Kind, Place]] = {
     "llama": _decoder(),
     "gpt2": _decoder("classifier", span=""),
@@ -81,6 +82,7 @@ PLACES: dict[str, dict[Kind, Place]] = {
     "bert": _encoder("bert.", {"classifier": "classifier"}),
     "roberta": ROBERTA,
     "xlm-roberta": ROBERTA,
+    "electra": _encoder("electra.", ROBERTA_NAMES),
 }
 """By `model_type`, then by kind of head."""
 

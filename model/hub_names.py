@@ -202,6 +202,16 @@ ROBERTA: Names = {
 }
 
 
+ELECTRA_BASE: Names = {**BERT_BASE, "embedding_projection": "embeddings_project"}
+ELECTRA: Names = {
+    **_within("", "electra.", ELECTRA_BASE),
+    "detector.dense": "discriminator_predictions.dense",
+    "detector.out": "discriminator_predictions.dense_prediction",
+    "head_transform.dense": "generator_predictions.dense",
+    "head_transform.norm": "generator_predictions.LayerNorm",
+    "=head_bias": "generator_lm_head.bias",
+    "head": "generator_lm_head",
+}
 MODERNBERT_BASE: Names = {
     "embedding": "embeddings.tok_embeddings",
     "embedding_norm": "embeddings.norm",
@@ -230,7 +240,7 @@ MODERNBERT: Names = {
 
 def _encoder(base: Names) -> Callable[[ModelConfig], Names]:
     """The class without a head has no prefix."""
-    return lambda config: {} if config.head_transform else base
+    return lambda config: {} if config.head_transform or config.detector else base
 
 
 def _t5_stack(stack: str, feedforward: str) -> Names:
@@ -328,6 +338,7 @@ NAMES: dict[str, Names] = {
     "bert": BERT,
     "roberta": ROBERTA,
     "xlm-roberta": ROBERTA,
+    "electra": ELECTRA,
     "modernbert": MODERNBERT,
     "t5": T5,
     "mt5": T5,
@@ -339,6 +350,7 @@ VARIANTS: dict[str, Callable[[ModelConfig], Names]] = {
     "bert": _encoder(BERT_BASE),
     "roberta": _encoder(BERT_BASE),
     "xlm-roberta": _encoder(BERT_BASE),
+    "electra": _encoder(ELECTRA_BASE),
     "modernbert": _encoder(MODERNBERT_BASE),
     "t5": _t5,
     "mt5": _t5,

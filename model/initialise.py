@@ -41,7 +41,7 @@ def initialise(network: nn.Module) -> None:
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=0.02)
         elif isinstance(module, nn.Linear):
-            if name.endswith((".out", ".down")):
+            if name.endswith(("out", ".down")):
                 nn.init.zeros_(module.weight)
             else:
                 nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))

@@ -87,12 +87,15 @@ def _embeddings(config: ModelConfig) -> Iterator[Part]:
     }
     for name, count in rows.items():
         if count:
-            yield Part(name=name, role="embedding", vectors=count * config.width)
+            yield Part(name=name, role="embedding", vectors=count * config.embedded)
     if config.positions == "relative":
         buckets = config.relative_buckets * config.heads
         yield Part(name="relative positions", layers=stacks, vectors=buckets)
     if config.embedding_norm:
-        yield Part(name="embedding norm", layers=stacks, vectors=_norm(config))
+        yield Part(name="embedding norm", layers=stacks, vectors=_norm(config, config.embedded))
+    if config.embedding_width:
+        weights = config.embedding_width * config.width
+        yield Part(name="embedding projection", weights=weights, vectors=config.width)
 
 
 def _stack(config: ModelConfig, context: int, depth: int, name: str = "") -> Iterator[Part]:
@@ -220,15 +223,21 @@ def _multi_token(config: ModelConfig, context: int) -> Iterator[Part]:
 
 def _head(config: ModelConfig) -> Iterator[Part]:
     role: Role = "own head" if config.family == "encoder" else "head"
+    read = config.width
+    if config.detector:
+        weights, vectors = read**2 + read, read + 1
+        yield Part(name="detector", role=role, weights=weights, vectors=vectors)
+        return
     if config.head_transform:
-        bias = config.width * (config.bias == "all")
-        vectors = bias + _norm(config) + config.vocab_size
-        yield Part(name="head transform", role=role, weights=config.width**2, vectors=vectors)
-    weights = config.vocab_size * config.width
+        read = config.embedded
+        vectors = read * (config.bias == "all") + _norm(config, read) + config.vocab_size
+        yield Part(name="head transform", role=role, weights=config.width * read, vectors=vectors)
+    weights = config.vocab_size * read
     tied = config.tie_embeddings
     name = "LM head (tied)" if tied else "LM head"
     yield Part(name=name, role=role, weights=weights, shared=weights if tied else 0)
 
 
-def _norm(config: ModelConfig) -> int:
-    return config.width * (2 if config.norm == "layer" and config.norm_bias else 1)
+def _norm(config: ModelConfig, width: int | None = None) -> int:
+    width = width or config.width
+    return width * (2 if config.norm == "layer" and config.norm_bias else 1)

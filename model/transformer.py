@@ -59,6 +59,8 @@ class LanguageModel(nn.Module, SplitsContext):
 
     config: ModelConfig
     embedding: nn.Embedding
+    detector: "Detector"
+    """Of a network that has one in place of the LM head."""
     usable: int | None = None
     """So many ids are tokens; a published vocabulary may be padded beyond them."""
     headless: bool = False
@@ -73,12 +75,17 @@ class LanguageModel(nn.Module, SplitsContext):
         if config.head_transform:
             self.head_transform = HeadTransform(config)
             self.head_bias = nn.Parameter(torch.zeros(config.vocab_size))
+        if config.detector:
+            self.detector = Detector(config)
         if not config.tie_embeddings:
-            self.head = nn.Linear(config.width, config.vocab_size, bias=False)
+            read = config.embedded if config.head_transform else config.width
+            self.head = nn.Linear(read, config.vocab_size, bias=False)
 
     @property
     def head_weight(self) -> Tensor:
-        """The LM head's matrix `[V, D]`: the embedding itself when tied (Press and Wolf 2017)."""
+        """The LM head's matrix `[V, D]`: the embedding itself when tied (Press and Wolf 2017). It
+        is as wide as an embedding where a dense layer comes before it.
+        """
         return self.embedding.weight if self.config.tie_embeddings else self.head.weight
 
     def head_input(self, hidden: Tensor) -> Tensor:
@@ -136,13 +143,15 @@ class Stack(nn.Module, SplitsContext):
             self.embedding = embedding
         if config.positions == "learned":
             rows = config.position_offset + config.context
-            self.position_embedding = nn.Embedding(rows, config.width)
+            self.position_embedding = nn.Embedding(rows, config.embedded)
         elif config.positions == "relative":
             self.relative_bias = RelativeBias(config, causal)
         if config.segments:
-            self.segment_embedding = nn.Embedding(config.segments, config.width)
+            self.segment_embedding = nn.Embedding(config.segments, config.embedded)
         if config.embedding_norm:
-            self.embedding_norm = make_norm(config)
+            self.embedding_norm = make_norm(config, config.embedded)
+        if config.embedding_width:
+            self.embedding_projection = nn.Linear(config.embedding_width, config.width)
         self.blocks = nn.ModuleList(Block(config, layer, cross) for layer in range(depth))
         self.norm = nn.Identity() if config.norm_placement == "post" else make_norm(config)
 
@@ -226,13 +235,14 @@ class Stack(nn.Module, SplitsContext):
         if config.positions == "learned":
             x_BTD = x_BTD + self.position_embedding(positions_BT + config.position_offset)
         elif config.positions == "sinusoidal":
-            x_BTD = x_BTD + sinusoids(positions_BT, config.width).to(x_BTD.dtype)
+            x_BTD = x_BTD + sinusoids(positions_BT, config.embedded).to(x_BTD.dtype)
         if config.segments:
             first = torch.zeros_like(positions_BT)
             x_BTD = x_BTD + self.segment_embedding(first if segments_BT is None else segments_BT)
         if config.embedding_norm:
             x_BTD = self.embedding_norm(x_BTD)
-        return F.dropout(x_BTD, config.dropout, self.training)
+        x_BTD = F.dropout(x_BTD, config.dropout, self.training)
+        return self.embedding_projection(x_BTD) if config.embedding_width else x_BTD
 
     def _bias(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
         if self.config.positions == "alibi":
@@ -252,7 +262,7 @@ class Transformer(Stack, LanguageModel):
             config,
             config.depth,
             causal=config.family == "decoder",
-            embedding=nn.Embedding(config.vocab_size, config.width),
+            embedding=nn.Embedding(config.vocab_size, config.embedded),
         )
         if config.pooler:
             self.pooler = nn.Linear(config.width, config.width)
@@ -291,12 +301,18 @@ class Transformer(Stack, LanguageModel):
         )
 
     def pool(self, hidden_BTD: Tensor) -> Tensor:
-        """The first token's state, `[B, D]`, for the sequence; with a pooler, tanh(W h + b) of it.
+        """The first token's state, `[B, D]`, for the sequence; with a pooler, f(W h + b) of it.
 
-        So BERT's released code feeds its next-sentence head (Devlin et al. 2019).
+        So BERT's released code feeds its next-sentence head, with tanh (Devlin et al. 2019).
         """
         first_BD = hidden_BTD[:, 0]
-        return torch.tanh(self.pooler(first_BD)) if self.config.pooler else first_BD
+        if not self.config.pooler:
+            return first_BD
+        return POOLER_ACTIVATIONS[self.config.pooler_activation](self.pooler(first_BD))
+
+    def detect(self, hidden: Tensor) -> Tensor:
+        """Scores that tokens were replaced, `[...]`, of hidden states `[..., D]`."""
+        return self.detector(hidden)
 
     def further(
         self,
@@ -319,17 +335,38 @@ class Transformer(Stack, LanguageModel):
             yield module.norm(hidden_BTD)
 
 
+POOLER_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "gelu": F.gelu,
+    "relu": F.relu,
+}
+
+
+class Detector(nn.Module):
+    """w f(W h + b) + c, one score a token (the discriminator's head of ELECTRA's released code)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config, self.activation = config, ACTIVATIONS[config.activation]
+        self.dense = nn.Linear(config.width, config.width)
+        self.out = nn.Linear(config.width, 1)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Of every hidden state, `[...]`."""
+        return self.out(self.activation(self.dense(hidden)))[..., 0]
+
+
 class HeadTransform(nn.Module):
     """norm(f(W h + b)), before the LM head (the masked-LM head of BERT's released code)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[config.activation]
-        self.dense = nn.Linear(config.width, config.width, bias=config.bias == "all")
-        self.norm = make_norm(config)
+        self.dense = nn.Linear(config.width, config.embedded, bias=config.bias == "all")
+        self.norm = make_norm(config, config.embedded)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Of every hidden state, `[..., D]`."""
+        """Of every hidden state, as wide as an embedding."""
         return self.norm(self.activation(self.dense(hidden)))
 
 

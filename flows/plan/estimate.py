@@ -12,8 +12,9 @@ from flows.plan.sweep_estimate import sweep_estimate
 from flows.recipe import Recipe
 from flows.variants import Variant, variants
 from model.config import ModelConfig
-from model.flops import flops_per_token, parameter_count
+from model.flops import parameter_count
 from tasks.training.context_parallel import check_context_parallel
+from tasks.training.costs import training_flops
 from tasks.training.memory import check_memory, device_bytes
 from tasks.training.tensor_parallel import check_tensor_parallel
 
@@ -64,7 +65,7 @@ def _training(dag: Dag, recipe: Recipe, config: ModelConfig) -> dict[str, Any]:
     sources, doubts = planned_sources(dag, recipe)
     return {
         "tokens": settings.tokens,
-        "flops": flops_per_token(config, settings.context) * settings.tokens,
+        "flops": training_flops(config, settings) * settings.tokens,
         "bytes_per_device": device_bytes(config, settings, place).total,
         "sources": sources,
         "warnings": doubts,
@@ -82,7 +83,7 @@ def _variant(variant: Variant) -> dict[str, Any]:
         "seeds": [seeded.recipe.seed for seeded in variant.seeded()],
         "params": parameter_count(config),
         "tokens": tokens,
-        "flops": flops_per_token(config, training.context) * tokens if training else 0,
+        "flops": training_flops(config, training) * tokens if training else 0,
     }
 
 

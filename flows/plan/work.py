@@ -27,6 +27,7 @@ from tasks.data.reading.settings import SourceSettings
 from tasks.data.reading.sources import resolve
 from tasks.scaling.sweep.plan import MemberSettings, TrunkSettings
 from tasks.serving.batch.settings import MOST_TOKENS
+from tasks.training.costs import training_flops
 
 Work = dict[str, float]
 Sizes = Callable[[Node | Artifact], float]
@@ -103,7 +104,7 @@ def _pretrain(node: Node, place: Placement, size: Sizes) -> Work:
     model, training = node.literals["model"], node.literals["settings"]
     config = model.config(vocabulary(node), training.context)
     return {
-        "flops": float(flops_per_token(config, training.context) * training.tokens),
+        "flops": float(training_flops(config, training) * training.tokens),
         "steps": float(training.steps),
         "params": float(parameter_count(config)),
         "rate": nominal_speed(place, config.width),

@@ -29,6 +29,7 @@ COUNTERPARTS = {
     "bert": encoders.BERT,
     "roberta": encoders.ROBERTA,
     "xlm-roberta": encoders.XLM_ROBERTA,
+    "electra": encoders.ELECTRA,
     "modernbert": encoders.MODERNBERT,
     "t5": encoder_decoders.T5,
     "mt5": encoder_decoders.MT5,

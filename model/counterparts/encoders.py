@@ -1,6 +1,8 @@
-"""Encoders: BERT, RoBERTa, XLM-RoBERTa and ModernBERT."""
+"""Encoders: BERT, RoBERTa, XLM-RoBERTa, ELECTRA and ModernBERT."""
 
 from model.counterparts.entries import (
+    ELECTRA_HEADS,
+    EMBEDDING_WIDTH,
     MASKED_LM_TIED,
     ROBERTA_POSITIONS,
     encoder_class,
@@ -65,6 +67,19 @@ XLM_ROBERTA = Counterpart(
     {
         **ROBERTA.fields,
         "head_transform": encoder_class("XLMRobertaModel", "XLMRobertaForMaskedLM"),
+    },
+    BERT.demands,
+)
+
+ELECTRA = Counterpart(
+    "ElectraForMaskedLM",
+    {
+        **BERT.fields,
+        **ELECTRA_HEADS,
+        "embedding_width": EMBEDDING_WIDTH,
+        "activation": words("hidden_act", missing="gelu", gelu="gelu"),
+        "pooler": key("add_pooling_layer", missing=False),
+        "pooler_activation": "gelu",
     },
     BERT.demands,
 )

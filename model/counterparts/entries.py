@@ -161,6 +161,35 @@ def masked_lm(file: File) -> bool:
     return str(file.get("architectures")).endswith(("MaskedLM']", "PreTraining']"))
 
 
+EMBEDDING_WIDTH = Entry(
+    lambda width, config: {"embedding_size": config.embedded},
+    lambda file: (
+        None if file.get("embedding_size", 128) == file["hidden_size"]
+        else file.get("embedding_size", 128)
+    ),
+)  # fmt: skip
+"""ELECTRA has no matrix where embeddings are as wide as the rest."""
+
+
+def _electra_class(_: bool, config: ModelConfig) -> File:
+    """The discriminator, or the generator, or neither's head."""
+    head = "MaskedLM" if config.head_transform else "PreTraining" if config.detector else ""
+    return {"architectures": [f"ElectraFor{head}" if head else "ElectraModel"]}
+
+
+def _is_class(ending: str) -> Callable[[File], bool]:
+    return lambda file: str(file.get("architectures")).endswith(f"{ending}']")
+
+
+ELECTRA_HEADS = {
+    "detector": Entry(_electra_class, _is_class("PreTraining")),
+    "head_transform": Entry(_electra_class, _is_class("MaskedLM")),
+    "tie_embeddings": Entry(
+        lambda tied, config: {"tie_word_embeddings": tied},
+        lambda file: not _is_class("MaskedLM")(file) or file.get("tie_word_embeddings", True),
+    ),
+}
+
 MASKED_LM_TIED = Entry(
     lambda tied, config: {"tie_word_embeddings": tied},
     lambda file: not masked_lm(file) or file.get("tie_word_embeddings", True),

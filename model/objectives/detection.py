@@ -4,12 +4,11 @@ Letters: B rows, T positions, N real ones of a batch together, K masked ones, C 
 V vocabulary.
 """
 
-from dataclasses import replace
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model.initialise import initialise
 from model.objectives.base import (
     Objective,
     Scored,
@@ -20,32 +19,33 @@ from model.objectives.base import (
     scored_tokens,
     token_loss,
 )
+from model.objectives.generator import generator_shape
 from model.objectives.losses import chunks
 from model.objectives.rows import IGNORED
-from model.transformer import Transformer
+from model.transformer import Detector, Transformer
 
 
 class ReplacedTokenDetection(Objective):
     """A small masked LM fills the masks; the network says of every token whether it was replaced.
 
-    The generator has a third of the layers and shares the embeddings. Its samples are drawn with
-    the batch's own `draws`, so that a row does not depend on its company. The detector's loss
-    counts 50 times (Clark et al. 2020, ELECTRA, sections 2 and 3.2).
+    The generator (`generator_shape`) shares the embeddings. Its samples are drawn with the batch's
+    own `draws`, so that a row does not depend on its company. The detector's loss counts 50 times
+    (Clark et al. 2020, ELECTRA, sections 2 and 3.2). The detector is the network's own head, or
+    where it has none stays with the objective.
     """
 
     UNUSED = ("pooler", "head_transform", "head_bias", "head")
     WEIGHT = 50.0
 
-    def __init__(self, network: Transformer) -> None:
+    def __init__(self, network: Transformer, generator_size: float) -> None:
         super().__init__(network)
-        config = network.config
-        self.generator = Transformer(replace(config, depth=max(1, config.depth // 3), pooler=False))
+        self.generator = Transformer(generator_shape(network.config, generator_size))
         for name, module in network.named_children():
             if isinstance(module, nn.Embedding):
                 setattr(self.generator, name, module)
-        self.detector = nn.Linear(config.width, 1)
-        nn.init.zeros_(self.detector.weight)
-        nn.init.zeros_(self.detector.bias)
+        if not network.config.detector:
+            self.detector = Detector(network.config)
+            initialise(self.detector)
 
     def forward(
         self, inputs: Tensor, targets: Tensor, *, draws: Tensor, documents: Tensor, **more: Tensor
@@ -103,7 +103,8 @@ class ReplacedTokenDetection(Objective):
         """Scores of all tokens but padding, and whether each was replaced by another one."""
         hidden_BTD = hidden_states(self.network, filled, documents, **more)
         real = documents > 0
-        scores_N = self.detector(hidden_BTD[real])[:, 0].float()
+        head = self.network.detector if self.network.config.detector else self.detector
+        scores_N = head(hidden_BTD[real]).float()
         return scores_N, self._replaced(filled, targets)[real]
 
     @staticmethod

@@ -27,6 +27,7 @@ from model.objectives.base import (
     token_loss,
 )
 from model.objectives.detection import ReplacedTokenDetection
+from model.objectives.generator import SIZE
 from model.objectives.rows import IGNORED
 from model.transformer import Transformer
 
@@ -176,7 +177,7 @@ class SentenceComparison(Objective):
     equation 1, with one pair a row).
     """
 
-    UNUSED = ("pooler", "head_transform", "head_bias", "head")
+    UNUSED = ("pooler", "head_transform", "head_bias", "head", "detector")
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
@@ -215,13 +216,17 @@ MODULES: dict[str, type[Objective]] = {
     "next_sentence": PairLM,
     "sentence_order": PairLM,
     "sentence_comparison": SentenceComparison,
-    "replaced_token_detection": ReplacedTokenDetection,
 }
-"""By name of the objective; all others are a `TokenLM`."""
+"""By name of the objective; all others but replaced token detection are a `TokenLM`."""
 
 
-def with_objective(network: Network, objective: str, z_loss: float = 0.0) -> Objective:
+def with_objective(
+    network: Network, objective: str, z_loss: float = 0.0, generator_size: float = SIZE
+) -> Objective:
     """The module that trains a network on an objective."""
+    if objective == "replaced_token_detection":
+        assert isinstance(network, Transformer), "only encoders learn it"
+        return ReplacedTokenDetection(network, generator_size)
     module = MODULES.get(objective, TokenLM)(network)
     module.z_loss = z_loss
     return module

@@ -1,4 +1,6 @@
-"""Encoders: BERT, RoBERTa and XLM-RoBERTa, which have its blocks, and ModernBERT."""
+"""Encoders: BERT, those that have its blocks (RoBERTa, XLM-RoBERTa, ELECTRA), and ModernBERT."""
+
+from dataclasses import replace
 
 from model.config import ModelConfig
 
@@ -50,6 +52,20 @@ def _roberta(depth: int, width: int, *, vocab_size: int) -> ModelConfig:
     )
 
 
+def _electra(depth: int, width: int, *, embedding_width: int | None = None) -> ModelConfig:
+    """The discriminator of ELECTRA (Clark et al. 2020, appendix B): BERT without a pooler, in the
+    small model with embeddings half as wide.
+    """
+    return replace(
+        _bert(depth, width, vocab_size=30_522),
+        embedding_width=embedding_width,
+        head_transform=False,
+        detector=True,
+        pooler=False,
+        pooler_activation="gelu",
+    )
+
+
 def _modernbert(depth: int, width: int, ffn_width: int) -> ModelConfig:
     """ModernBERT (Warner et al. 2024, section 2.1 and table 4): heads of 64, two local layers to a
     global one, no biases but the head's.
@@ -86,6 +102,9 @@ ENCODERS: dict[str, ModelConfig] = {
     "roberta-large": _roberta(24, 1024, vocab_size=50_265),
     "xlm-roberta-base": _roberta(12, 768, vocab_size=250_002),
     "xlm-roberta-large": _roberta(24, 1024, vocab_size=250_002),
+    "electra-small-discriminator": _electra(12, 256, embedding_width=128),
+    "electra-base-discriminator": _electra(12, 768),
+    "electra-large-discriminator": _electra(24, 1024),
     "modernbert-base": _modernbert(22, 768, 1152),
     "modernbert-large": _modernbert(28, 1024, 2624),
 }

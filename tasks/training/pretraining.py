@@ -20,7 +20,7 @@ from cluster.store import Draft
 from model import hub
 from model.config import ModelConfig
 from model.encoder_decoder import build
-from model.flops import flops_per_token, non_embedding_parameter_count, parameter_count
+from model.flops import non_embedding_parameter_count, parameter_count
 from model.initialise import without_mup
 from model.longer import lengthened
 from model.objectives.base import Objective
@@ -33,12 +33,13 @@ from tasks.tokens.mixture.repetition import repetition, repetition_warnings, seg
 from tasks.tokens.mixture.settings import Mixture
 from tasks.tokens.roles import NAMES, TOKENIZER_FILES
 from tasks.training.context_parallel import check_context_parallel
+from tasks.training.costs import training_flops
 from tasks.training.facts import Trained
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.launch import launch, load_trained
 from tasks.training.memory import check_memory
 from tasks.training.samples import samples_of
-from tasks.training.settings import ModelSettings, PretrainSettings
+from tasks.training.settings import ModelSettings, ObjectiveSettings, PretrainSettings
 from tasks.training.spikes import read_skipped
 from tasks.training.telemetry import Row, read_rows, thin
 from tasks.training.tensor_parallel import check_tensor_parallel
@@ -85,13 +86,13 @@ def train_network(
     data = _bytes_of(shards, packing)
     job = _job(build_program, config, settings, seed, data, draft, keep_state)
     weights = launch(job, draft.placement)
-    module = with_objective(build(config), settings.objective)
+    module = with_objective(build(config), settings.objective, generator_size=settings.generator)
     load_trained(module, weights)
     without_mup(module)
     rows = list(read_rows(draft.scratch / METRICS))
     shutil.copyfile(draft.scratch / METRICS, draft.path / METRICS)
     draft.tokens = rows[-1]["tokens"]
-    draft.metrics |= figures(rows, config)
+    draft.metrics |= figures(rows, config, settings)
     trained = Trained(
         objective=settings.of().identity(),
         context=settings.context,
@@ -131,7 +132,7 @@ def _job(
         precision=settings.precision,
         seed=seed,
         most_skipped=settings.most_skipped,
-        flops_per_token=flops_per_token(config),
+        flops_per_token=training_flops(config, settings),
         data=data,
         scratch=draft.scratch,
         tracker=draft.tracker,
@@ -155,7 +156,8 @@ def program(
     network = build(config)
     if start is not None:
         network.load_state_dict(hub.load(brought(start)).state_dict())
-    return Program(with_objective(network, settings.objective, settings.z_loss), samples.batch)
+    module = with_objective(network, settings.objective, settings.z_loss, settings.generator)
+    return Program(module, samples.batch)
 
 
 def shape(
@@ -215,7 +217,7 @@ def _sources(
     return sources
 
 
-def figures(rows: list[Row], config: ModelConfig) -> dict[str, float]:
+def figures(rows: list[Row], config: ModelConfig, settings: ObjectiveSettings) -> dict[str, float]:
     """The metrics of a training."""
     last = rows[-max(1, len(rows) // 20) :]
     seconds = sum(row["seconds"] for row in rows)
@@ -226,7 +228,7 @@ def figures(rows: list[Row], config: ModelConfig) -> dict[str, float]:
         "train_loss": sum(row["loss"] for row in last) / len(last),
         "train_seconds": round(seconds, 3),
         "tokens_per_second": round(rate, 1),
-        "flops_per_second": round(rate * flops_per_token(config), 1),
+        "flops_per_second": round(rate * training_flops(config, settings), 1),
         **({"mfu": round(_mean(rows, "mfu"), 4)} if all("mfu" in row for row in rows) else {}),
     }
 
@@ -262,9 +264,9 @@ def write_model(
         write_tokenizer_config(draft.path, config.context)
 
 
-def load_objective(folder: Path, objective: str) -> Objective:
+def load_objective(folder: Path, settings: ObjectiveSettings) -> Objective:
     """The network of a model folder with the objective it was trained on."""
-    module = with_objective(hub.load(folder), objective)
+    module = with_objective(hub.load(folder), settings.objective, generator_size=settings.generator)
     if own := own_parameters(module):
         _restore(own, load_file(folder / OWN))
     return module

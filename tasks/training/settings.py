@@ -8,9 +8,10 @@ from cluster.errors import BadInput
 from cluster.settings import Settings, said
 from model.config import MATRIX_KINDS, Family, ParameterKind, from_depth, resized
 from model.longer import Extension, lengthened
-from model.objectives.catalog import OBJECTIVES, ObjectiveName, learned_by
-from model.objectives.lengths import Rates, window
-from model.presets import preset
+from model.objectives.catalog import DEFAULT, OBJECTIVES, ObjectiveName
+from model.objectives.generator import SIZE
+from model.objectives.lengths import Rates
+from model.presets import PRESETS, preset
 from tasks.tokens.mixture.settings import MixtureStage, check_stages
 from tasks.tokens.origins import MODEL, family_of, shape_of
 from tasks.tokens.packing.settings import PackingKind
@@ -25,7 +26,8 @@ UNSHARDED = ("adagrad", "muon")
 """Optimizers that need whole tensors, or their state from the start: ZeRO 0 only."""
 DIAL = 4
 """Layers of a network of which nothing is said."""
-WITHOUT_HEAD = ("sentence_comparison", "replaced_token_detection")
+DETECTION: ObjectiveName = "replaced_token_detection"
+WITHOUT_HEAD = ("sentence_comparison", DETECTION)
 """Objectives that the network learns without its LM head."""
 SIZES = {"depth", "width", "heads", "kv_heads"}
 """What of a network's settings is a size."""
@@ -98,6 +100,12 @@ class ModelSettings(Settings):
         if values.get("family", own) != own:
             raise ValueError(f"family is {values['family']!r}; {values['preset']} is an {own}")
         return {**values, "family": own}
+
+    @property
+    def objective(self) -> ObjectiveName:
+        """What such a network learns unless it is told otherwise."""
+        detects = self.preset in PRESETS and preset(self.preset).detector
+        return DETECTION if detects else DEFAULT[self.family]
 
     def config(self, vocab_size: int, context: int) -> "ModelConfig":
         """The full shape for a vocabulary and a context in tokens; a model that exists has its own
@@ -229,6 +237,13 @@ class ObjectiveSettings(Settings):
     )
     context: int = Field(256, ge=1, description="tokens of one sample, as the network reads it")
     noise: NoiseSettings = NoiseSettings()
+    generator_size: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="replaced_token_detection: heads and width of the network that fills in "
+        f"tokens, in shares of the one that finds them; null is {SIZE}",
+    )
 
     @model_validator(mode="after")
     def _noise_that_is_used(self) -> "ObjectiveSettings":
@@ -239,7 +254,14 @@ class ObjectiveSettings(Settings):
         if self.noise.span and not about.spans:
             users = ", ".join(name for name, a in OBJECTIVES.items() if a.spans)
             raise ValueError(f"noise.span: {self.objective} has none; it is for {users}")
+        if self.generator_size and self.objective != DETECTION:
+            raise ValueError(f"generator_size: {self.objective} has none; it is for {DETECTION}")
         return self
+
+    @property
+    def generator(self) -> float:
+        """The size of the generator, where there is one."""
+        return self.generator_size or SIZE
 
     @property
     def rates(self) -> Rates:
@@ -344,34 +366,3 @@ class PretrainSettings(TrainSettings, ObjectiveSettings):
         left = self.tokens - self.context * sum(steps * samples for steps, samples in ramp)
         count = sum(steps for steps, _ in ramp) + -(-left // self.batch_tokens)
         return Steps(count, self.batch_samples, ramp)
-
-
-def check_rates(model: ModelSettings, optimizer: OptimizerSettings) -> None:
-    """Raise BadInput when muP and the optimizer say different base widths."""
-    if model.mup and optimizer.base_width not in (None, model.mup_base_width):
-        raise BadInput(
-            f"pretrain.optimizer.base_width is {optimizer.base_width} and model.mup_base_width "
-            f"{model.mup_base_width}: rates go by one of them; set the first to null"
-        )
-
-
-def check_objective(model: ModelSettings, training: ObjectiveSettings) -> None:
-    """Raise BadInput for an objective that the network cannot learn, naming what it can."""
-    family, objective = model.family, training.objective
-    if objective not in learned_by(family):
-        others = " or ".join(OBJECTIVES[objective].families)
-        raise BadInput(
-            f"pretrain.objective is {objective}, which model.family {others} learns, and "
-            f"model.family is {family}, which learns {', '.join(learned_by(family))}"
-        )
-    try:
-        window(objective, family, training.context, training.rates)
-    except ValueError as error:
-        raise BadInput(f"pretrain.context: {error}") from error
-    config = model.config(1, training.context)
-    if objective == "permuted" and (config.window or config.positions in ("alibi", "relative")):
-        raise BadInput(
-            "pretrain.objective is permuted, which lays tokens out in another order than that of "
-            f"the text; positions {config.positions} and window {config.window} go by the layout. "
-            "Take a model with positions rope, learned or sinusoidal and no window"
-        )

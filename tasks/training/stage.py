@@ -10,18 +10,17 @@ from cluster.store import Draft
 from tasks.tokens.encoder import load
 from tasks.tokens.mixture.settings import Mixture
 from tasks.tokens.shards.facts import EncodingFacts
+from tasks.training.agreement import check_objective, check_rates
 from tasks.training.outcome import outcome
 from tasks.training.settings import (
     ModelSettings,
     PretrainSettings,
-    check_objective,
-    check_rates,
 )
 
 log = logging.getLogger("headrace.pretrain")
 
 
-@stage(version=5, trains=True)
+@stage(version=6, trains=True)
 def pretrain(
     shards: Artifact,
     tokenizer: Artifact,

@@ -31,6 +31,7 @@ LONG = {
     "rope_type": "longrope", "original_max_position_embeddings": 20,
     "short_factor": [1.0, 1.5], "long_factor": [2.0, 7.0],
 }  # fmt: skip
+FACTORISED = SIZES | {"embedding_size": 27}
 MARKS = {"cls_token_id": 2, "sep_token_id": 3}
 T5 = {
     "vocab_size": 67, "d_model": 32, "d_kv": 9, "d_ff": 48, "num_layers": 2,
@@ -90,6 +91,10 @@ INSTANCES = {
         EVEN | {"use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_new",
         "tie_word_embeddings": True, "rotary_pct": 1.0},
     ),
+    "electra": ("ElectraForPreTraining", FACTORISED),
+    "electra-generator": ("ElectraForMaskedLM", FACTORISED | {"tie_word_embeddings": False}),
+    "electra-unprojected": ("ElectraForPreTraining", SIZES | {"embedding_size": 36}),
+    "electra-base": ("ElectraModel", FACTORISED),
     "modernbert": ("ModernBertForMaskedLM", EVEN | MARKS | {"local_attention": 7}),
     "modernbert-biased": (
         "ModernBertForMaskedLM",
@@ -158,6 +163,8 @@ def ours(network: hub.Transformer | hub.EncoderDecoder) -> torch.Tensor:
     if isinstance(network, hub.EncoderDecoder):
         return network.logits(network(INPUTS, TARGETS, SEEN))
     hidden = network(INPUTS, SEEN)[SEEN == 1]
+    if network.config.detector:
+        return network.detect(hidden)
     base = network.config.family == "encoder" and not network.config.head_transform
     return hidden if base else network.logits(hidden)
 
@@ -232,6 +239,8 @@ def odd(name: str, seed: int) -> tuple[str, dict]:
         "vocab_size": draw.randint(68, 99), "hidden_size": width, "num_attention_heads": heads,
         "intermediate_size": draw.randint(11, 60), "tie_word_embeddings": draw.random() < 0.5,
     }  # fmt: skip
+    if options.get("embedding_size") == options.get("hidden_size", 0):
+        other["embedding_size"] = width
     if "num_key_value_heads" in options:
         other["num_key_value_heads"] = shared
     if "head_dim" in options:
@@ -261,6 +270,9 @@ WITH_HEADS = [
     ("phi3", "Phi3ForTokenClassification"),
     ("gpt-neox", "GPTNeoXForTokenClassification"),
     ("gpt-neox", "GPTNeoXForQuestionAnswering"),
+    ("electra", "ElectraForSequenceClassification"),
+    ("electra-generator", "ElectraForTokenClassification"),
+    ("electra-unprojected", "ElectraForQuestionAnswering"),
     ("modernbert", "ModernBertForSequenceClassification"),
     ("modernbert", "ModernBertForTokenClassification"),
     ("modernbert", "ModernBertForQuestionAnswering"),

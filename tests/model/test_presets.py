@@ -30,6 +30,9 @@ EXACT = {
     "roberta-large": (355_359_744, "FacebookAI/roberta-large"),
     "xlm-roberta-base": (278_043_648, "FacebookAI/xlm-roberta-base"),
     "xlm-roberta-large": (559_890_432, "FacebookAI/xlm-roberta-large"),
+    "electra-small-discriminator": (13_483_008, "google/electra-small-discriminator, its base"),
+    "electra-base-discriminator": (108_891_648, "google/electra-base-discriminator, its base"),
+    "electra-large-discriminator": (334_092_288, "google/electra-large-discriminator, its base"),
     "openai-gpt": (116_534_784, "openai-community/openai-gpt"),
     "gpt2": (124_439_808, "openai-community/gpt2"),
     "gpt2-medium": (354_823_168, "openai-community/gpt2-medium"),
@@ -141,7 +144,9 @@ def test_the_closed_form_is_the_sum_over_the_built_module(name):
     with torch.device("meta"):
         network = build(preset(name))
     assert trained_parameter_count(preset(name)) == sum(p.numel() for p in network.parameters())
-    own = sum(p.numel() for n, p in network.named_parameters() if n.startswith("head_"))
+    own = sum(
+        p.numel() for n, p in network.named_parameters() if n.startswith(("head_", "detector"))
+    )
     assert parameter_count(preset(name)) == trained_parameter_count(preset(name)) - own
 
 
@@ -164,7 +169,7 @@ KINDS = {
     "qwen3-30b": "qwen3_moe", "olmo-2": "olmo2", "smollm3": "smollm3", "phi-3": "mistral",
     "pythia": "gpt_neox", "modernbert": "modernbert", "mt5": "t5",
     "falcon": "falcon", "deepseek": "deepseek_v3", "bert": "bert", "roberta": "roberta",
-    "xlm": "roberta", "t5": "t5", "bart": "bart",
+    "xlm": "roberta", "electra": "electra", "t5": "t5", "bart": "bart",
 }  # fmt: skip
 
 

@@ -41,6 +41,10 @@ BESIDE: dict[str, dict[str, Any]] = {
     "pretrain.noise.rate": MASKED,
     "pretrain.noise.span": SPANS,
     "pretrain.noise.dynamic": MASKED,
+    "pretrain.generator_size": {
+        "model.family": "encoder",
+        "pretrain.objective": "replaced_token_detection",
+    },
     "pretrain.optimizer.clip": {"placement.zero_stage": 1},
     "pretrain.optimizer.momentum": {"pretrain.optimizer.name": "momentum"},
     "pretrain.optimizer.scales.positions": {"model.preset": "gpt2"},

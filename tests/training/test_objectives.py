@@ -26,13 +26,13 @@ from tasks.tokens.shards.stage import shards
 from tasks.tokens.shards.stream import TokenStream
 from tasks.tokens.vocabulary.settings import TokenizerSettings
 from tasks.tokens.vocabulary.stage import train_tokenizer
+from tasks.training.agreement import check_objective
 from tasks.training.samples import Samples, samples_of, vocabulary_of
 from tasks.training.settings import (
     ModelSettings,
     ObjectiveSettings,
     OptimizerSettings,
     PretrainSettings,
-    check_objective,
 )
 from tasks.training.stage import pretrain
 

@@ -176,7 +176,7 @@ def load_subject(model: Artifact, shards: Artifact, packing: Artifact | None = N
             "shards made with its own tokenizer, or run `headrace run RECIPE --rebuild pretrain`"
         )
     settings = ObjectiveSettings(**Trained.of(model).objective)
-    module = load_objective(model.folder(), settings.objective).eval()
+    module = load_objective(model.folder(), settings).eval()
     vocabulary = vocabulary_of(encoder, settings, module.network.config.family)
     return Subject(model, shards, encoder, settings, module, vocabulary, packing)
 

@@ -60,10 +60,15 @@ def _pair(base: Path, folder: Path, settings: DistillSettings) -> tuple[Learner,
             f"teacher {folder} is of family {teacher.config.family}, and {base} of family "
             f"{student.config.family}: they predict other things"
         )
-    return _language_model(student), _language_model(teacher)
+    return _language_model(student, base), _language_model(teacher, folder)
 
 
-def _language_model(network: Transformer) -> TokenLM:
+def _language_model(network: Transformer, folder: Path) -> TokenLM:
+    if network.config.detector:
+        raise BadInput(
+            f"{folder} predicts no tokens: its head finds those that were replaced. Take a model "
+            "with an LM head, or a classifier as the teacher"
+        )
     module = with_objective(network, OBJECTIVES[network.config.family])
     assert isinstance(module, TokenLM)
     return module

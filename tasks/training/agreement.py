@@ -1,0 +1,47 @@
+"""Whether a network, its objective and its optimizer belong together."""
+
+from cluster.errors import BadInput
+from model.objectives.catalog import OBJECTIVES, learned_by
+from model.objectives.lengths import window
+from tasks.training.settings import (
+    WITHOUT_HEAD,
+    ModelSettings,
+    ObjectiveSettings,
+    OptimizerSettings,
+)
+
+
+def check_rates(model: ModelSettings, optimizer: OptimizerSettings) -> None:
+    """Raise BadInput when muP and the optimizer say different base widths."""
+    if model.mup and optimizer.base_width not in (None, model.mup_base_width):
+        raise BadInput(
+            f"pretrain.optimizer.base_width is {optimizer.base_width} and model.mup_base_width "
+            f"{model.mup_base_width}: rates go by one of them; set the first to null"
+        )
+
+
+def check_objective(model: ModelSettings, training: ObjectiveSettings) -> None:
+    """Raise BadInput for an objective that the network cannot learn, naming what it can."""
+    family, objective = model.family, training.objective
+    if objective not in learned_by(family):
+        others = " or ".join(OBJECTIVES[objective].families)
+        raise BadInput(
+            f"pretrain.objective is {objective}, which model.family {others} learns, and "
+            f"model.family is {family}, which learns {', '.join(learned_by(family))}"
+        )
+    try:
+        window(objective, family, training.context, training.rates)
+    except ValueError as error:
+        raise BadInput(f"pretrain.context: {error}") from error
+    config = model.config(1, training.context)
+    if config.detector and objective not in WITHOUT_HEAD:
+        raise BadInput(
+            f"pretrain.objective is {objective}, which takes an LM head; this model has a detector "
+            f"in its place, and learns {' or '.join(WITHOUT_HEAD)}"
+        )
+    if objective == "permuted" and (config.window or config.positions in ("alibi", "relative")):
+        raise BadInput(
+            "pretrain.objective is permuted, which lays tokens out in another order than that of "
+            f"the text; positions {config.positions} and window {config.window} go by the layout. "
+            "Take a model with positions rope, learned or sinusoidal and no window"
+        )
