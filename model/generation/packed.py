@@ -55,8 +55,9 @@ class PackedLinear(nn.Module):
 
 
 def packed(network: Network) -> Network:
-    """The network for inference, with the same parameters. Matrices that are not large, or not fp32
-    on a CPU, stay as they are; all do where PyTorch has no oneDNN.
+    """The network for inference, with the same parameters. Matrices that are not large, or not on a
+    CPU, stay as they are; all do where PyTorch has no oneDNN, those in bf16 where the CPU has no
+    product of it.
     """
     if not torch.backends.mkldnn.is_available():
         return network
@@ -79,5 +80,12 @@ def _packed(part: nn.Module) -> nn.Module:
 
 
 def _fits(weight: Tensor) -> bool:
-    plain = weight.device.type == "cpu" and weight.dtype == torch.float32
-    return plain and weight.is_contiguous() and weight.numel() >= SMALLEST
+    known = weight.dtype == torch.float32 or (
+        weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+    return (
+        known
+        and weight.device.type == "cpu"
+        and weight.is_contiguous()
+        and weight.numel() >= SMALLEST
+    )

@@ -11,6 +11,7 @@ from model.config import LatentConfig, ModelConfig
 from model.generation import GREEDY, Ending, Sampling, generate
 from model.generation.ending import Token
 from model.generation.engine import Capacity, Engine, Full, complete
+from model.generation.packed import packed
 from model.generation.request import Penalties, Request
 from model.ragged import Slots
 from model.transformer import Transformer
@@ -238,6 +239,19 @@ def test_slots_are_laid_out_anew_for_longer_rows_and_more_of_them(network: Trans
         assert [t.id for t in answer.tokens] == alone.ids
 
 
+def test_matrices_in_bf16_are_laid_out_too() -> None:
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("this CPU multiplies no matrices in bf16")
+    network = network_of(width=512, depth=1, heads=8, kv_heads=8, head_dim=64).bfloat16()
+    x_ND = torch.randn(6, 512, dtype=torch.bfloat16)
+    with torch.inference_mode():
+        qkv = packed(network).blocks[0].attention.inner.qkv
+        told = qkv(x_ND)
+        assert qkv.pack.blocks is not None
+        plain = network.blocks[0].attention.inner.qkv(x_ND)
+    assert torch.allclose(told.float(), plain.float(), atol=1e-2, rtol=2e-2)
+
+
 def test_matrices_laid_out_for_few_rows_give_the_same() -> None:
     network = network_of(width=512, depth=1, heads=8, kv_heads=8, head_dim=64)
     told = []
@@ -252,5 +266,5 @@ def test_matrices_laid_out_for_few_rows_give_the_same() -> None:
         qkv.pack.blocks is not None and qkv.weight is network.blocks[0].attention.inner.qkv.weight
     )
     assert [token.id for token in told[0]] == [token.id for token in told[1]]
-    for plain, packed in zip(*told, strict=True):
-        assert packed.log_prob == pytest.approx(plain.log_prob, abs=1e-4)
+    for plain, quick in zip(*told, strict=True):
+        assert quick.log_prob == pytest.approx(plain.log_prob, abs=1e-4)
