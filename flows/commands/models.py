@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from flows.commands.carrying_out import carry_out
-from flows.commands.options import AsJson, Home, Metric, Overrides, Rebuild
+from flows.commands.options import AsJson, Home, Metric, Overrides, Precision, Rebuild
 from flows.views.output import output
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def generate(
     compiled: Annotated[
         bool, typer.Option("--compile", help="for long texts: slow to start, faster from then on")
     ] = False,
+    precision: Precision = "fp32",
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -63,7 +64,7 @@ def generate(
             decoding=decoding, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
             num_beams=num_beams, length_penalty=length_penalty, samples=max(2, num_beams),
             max_tokens=max_tokens, stop=stop or [], seed=seed, chat=chat,
-            top_logprobs=top_logprobs, compile=compiled,
+            top_logprobs=top_logprobs, compile=compiled, precision=precision,
         )  # fmt: skip
         folder = Path(model) if Path(model).is_dir() else Store().get(model).path
         examples = read_shots(shots) if shots else []

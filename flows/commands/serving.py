@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from cluster.errors import BadInput, StageFailed
-from flows.commands.options import AsJson, Home
+from flows.commands.options import AsJson, Home, Precision
 from flows.views.output import output, waiting
 
 
@@ -38,6 +38,7 @@ def serve(
             "take two thirds of the time"
         ),
     ] = True,
+    precision: Precision = "fp32",
     timeout: Annotated[float, typer.Option(min=0.1, help="seconds an answer may take")] = 600.0,
     body_bytes: Annotated[int, typer.Option(min=1, help="of a request at most")] = 4 << 20,
     replicas: Annotated[
@@ -67,13 +68,13 @@ def serve(
             called = name or model
             if replicas:
                 _join_ray()
-                about = (called, capacity, limits, _facts(folder), threads, gpus)
+                about = (called, capacity, limits, _facts(folder), precision, threads, gpus)
                 url = stack.enter_context(_replicated(folder, replicas, host, port, *about))
                 then = _until_stopped
             else:
                 socket = stack.enter_context(listening(host, port))
                 with waiting(f"loading {model}"):
-                    service = Service(folder, called, capacity, _facts(folder))
+                    service = Service(folder, called, capacity, _facts(folder), precision)
                 url = f"http://{host}:{socket.getsockname()[1]}"
                 then = partial(run, service, socket, limits)
             out.result({"url": url, "model": called})
@@ -180,6 +181,7 @@ def infer(
     max_failed: Annotated[
         float, typer.Option(min=0, max=1, help="share of rows without an answer that is accepted")
     ] = 1.0,
+    precision: Precision = "fp32",
     rebuild: Annotated[bool, typer.Option("--rebuild", help="ask again what was asked")] = False,
     home: Home = None,
     as_json: AsJson = False,
@@ -204,7 +206,7 @@ def infer(
             top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty,
             presence_penalty=presence_penalty, frequency_penalty=frequency_penalty,
             max_tokens=max_tokens, stop=tuple(stop or ()), response_format=_form(response_format),
-            max_failed=max_failed, concurrency=concurrency,
+            max_failed=max_failed, concurrency=concurrency, precision=precision,
         )  # fmt: skip
         placement = Placement(data_workers=workers, gpus=gpus)
         if os.environ.get("RAY_ADDRESS") or (workers or 1) > 1:

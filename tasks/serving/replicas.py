@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 
 from cluster.errors import BadInput, MissingExtra, StageFailed
 from model.generation.engine import Capacity
+from tasks.inference.generation import Precision
 from tasks.serving.app import RETRY_AFTER_SECONDS, Limits
 from tasks.serving.run import GRACE_SECONDS, at_work, listening
 from tasks.serving.service import Service
@@ -45,6 +46,7 @@ class Plan:
     capacity: Capacity
     limits: Limits
     facts: Mapping[str, str]
+    precision: Precision
     threads: int
     gpus: int
     key: str | None = field(repr=False)
@@ -58,7 +60,7 @@ class Replica:
 
         torch.set_num_threads(plan.threads)
         self.plan = plan
-        self.service = Service(plan.folder, plan.name, plan.capacity, plan.facts)
+        self.service = Service(plan.folder, plan.name, plan.capacity, plan.facts, plan.precision)
 
     def __serve_build_asgi_app__(self) -> Starlette:
         """The application; the engine runs from its start on."""

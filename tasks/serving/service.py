@@ -21,7 +21,7 @@ from cluster.errors import BadInput
 from model.flops import parameter_count
 from model.generation.engine import Capacity, Engine
 from tasks.evaluation.embedding.contextual import embed_texts
-from tasks.inference.generation import load_model
+from tasks.inference.generation import Precision, load_model
 from tasks.inference.text_stream import TextStream
 from tasks.serving.answers import Answer
 from tasks.serving.asking import Asker
@@ -45,9 +45,14 @@ class Service:
     """
 
     def __init__(
-        self, folder: Path, name: str, capacity: Capacity, facts: Mapping[str, str]
+        self,
+        folder: Path,
+        name: str,
+        capacity: Capacity,
+        facts: Mapping[str, str],
+        precision: Precision = "fp32",
     ) -> None:
-        network, self.encoder = load_model(folder)
+        network, self.encoder = load_model(folder, precision)
         self.folder, self.name, self.started = folder, name, time.time()
         self.config, self.facts = network.config, facts
         self.asker = Asker(self.encoder, self.config)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from cluster.artifact import Artifact
@@ -136,6 +137,24 @@ def test_what_is_broken_off_goes_on_and_asks_no_finished_row_again(
     assert (found["asked"], len(asked)) == (27, 27)
     assert found["reused"] == 13 and len({*first, *asked}) == 40
     assert to.read_bytes() == (tmp_path / "undisturbed.jsonl").read_bytes()
+
+
+def test_a_model_computes_in_the_precision_that_is_asked_for(
+    folder: Path, fresh_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines: list[Engine] = []
+    honest = Engine.submit
+
+    def submit(self: Engine, request: Any) -> None:
+        engines.append(self)
+        honest(self, request)
+
+    monkeypatch.setattr(Engine, "submit", submit)
+    rows, to = counted(tmp_path / "rows.jsonl", 1), tmp_path / "out.jsonl"
+    for precision in ("fp32", "bf16"):
+        assert infer(folder, rows, to, "--precision", precision)["asked"] == 1
+    kinds = [engine.network.embedding.weight.dtype for engine in engines]
+    assert kinds == [torch.float32, torch.bfloat16]
 
 
 def test_samples_are_those_of_generate_and_answers_can_have_a_form(

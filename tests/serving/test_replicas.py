@@ -24,7 +24,9 @@ KEY = {"Authorization": "Bearer secret"}
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     folder = published_folder(tmp_path_factory.mktemp("published"))
     room = Capacity(rows=4, waiting=4)
-    return Plan(folder, "pub", room, Limits(), {"text": "a book"}, threads=1, gpus=0, key="secret")
+    return Plan(
+        folder, "pub", room, Limits(), {"text": "a book"}, "fp32", threads=1, gpus=0, key="secret"
+    )
 
 
 def test_a_replica_answers_by_the_services_application(plan: Plan) -> None:

@@ -339,6 +339,7 @@ def test_the_command_serves_until_it_is_stopped(folder: Path, tmp_path: Path) ->
     import sys
 
     command = [sys.executable, "-m", "flows.cli", "serve", str(folder), "--port", "0", "--json"]
+    command += ["--precision", "bf16"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
@@ -348,6 +349,14 @@ def test_the_command_serves_until_it_is_stopped(folder: Path, tmp_path: Path) ->
                 if httpx.get(f"{url}/ready").status_code == 200:
                     break
             time.sleep(0.1)
-        assert text_of(url, "say")
+        asked = {"model": str(folder), "prompt": "say", "max_tokens": 1, "logprobs": 0}
+        reply = httpx.post(f"{url}/v1/completions", json={**asked, "temperature": 0}).json()
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 143
+    (told,) = reply["choices"][0]["logprobs"]["token_logprobs"]
+    rounded, whole = (
+        generate_text(folder, "say", GenerationSettings(max_tokens=1, precision=precision))
+        for precision in ("bf16", "fp32")
+    )
+    assert told == pytest.approx(rounded["logprobs"][0], abs=1e-5)
+    assert told != pytest.approx(whole["logprobs"][0], abs=1e-5)

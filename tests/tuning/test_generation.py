@@ -45,6 +45,12 @@ def test_a_stop_text_ends_the_answer_and_is_not_in_it(base: Artifact, encoder: E
     assert (found["ended"], made(base)["ended"]) == ("stop", "length")
 
 
+def test_in_bf16_scores_are_rounded(base: Artifact) -> None:
+    whole, rounded = (made(base, precision=kind)["logprobs"][0] for kind in ("fp32", "bf16"))
+    assert rounded != whole
+    assert rounded == pytest.approx(whole, abs=0.1)
+
+
 def test_text_comes_in_pieces_and_every_token_has_a_log_probability(base: Artifact) -> None:
     pieces: list[str] = []
     settings = GenerationSettings(max_tokens=8)

@@ -29,7 +29,7 @@ from model.generation.engine import Capacity, Engine, complete
 from model.generation.request import Reason, Request
 from tasks.data.blocks import make_block
 from tasks.evaluation.judging.reply_store import ReplyStore
-from tasks.inference.generation import load_model
+from tasks.inference.generation import Precision, load_model
 from tasks.inference.text_stream import first_stop
 from tasks.serving import protocol
 from tasks.serving.asking import Asker
@@ -79,7 +79,7 @@ def answer_rows(
         return _in_blocks(job, rows, draft, at_once)
     job = Job(model, settings, seed, replies, "cuda" if torch.cuda.is_available() else "cpu")
     told = partial(draft.progress, total=len(rows), unit="rows")
-    loaded = _load(model, job.device, settings.concurrency)
+    loaded = _load(model, job.device, settings.concurrency, settings.precision)
     return Answerer(job, *loaded).answered(rows, "0.sqlite", told)
 
 
@@ -107,7 +107,8 @@ def _in_blocks(job: Job, rows: Sequence[Row], draft: Draft, at_once: int | None)
 
 
 def _write_block(job: Job, number: int, rows: Sequence[Row], folder: Path) -> None:
-    loaded = _loaded(job.model, job.device, job.settings.concurrency)
+    settings = job.settings
+    loaded = _loaded(job.model, job.device, settings.concurrency, settings.precision)
     try:
         found = Answerer(job, *loaded).answered(rows, f"{number:05d}.sqlite", lambda done: None)
     except BaseException:
@@ -116,8 +117,10 @@ def _write_block(job: Job, number: int, rows: Sequence[Row], folder: Path) -> No
     write_atomically(folder / REPLIES, json.dumps(vars(found)))
 
 
-def _load(model: Path, device: str, concurrency: int) -> tuple[Encoder, Engine]:
-    network, encoder = load_model(model)
+def _load(
+    model: Path, device: str, concurrency: int, precision: Precision
+) -> tuple[Encoder, Engine]:
+    network, encoder = load_model(model, precision)
     tokens = max(CACHE_TOKENS, network.config.context)
     try:
         return encoder, Engine(network.to(device), Capacity(rows=concurrency, tokens=tokens))

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from cluster.settings import Aside, Gate, Settings
+from tasks.inference.generation import Precision
 from tasks.tuning.files import ROWS
 
 FIELDS = ("messages", "prompt", "text")
@@ -54,6 +55,10 @@ class InferSettings(Settings):
     stop: tuple[str, ...] = Field((), description="texts before which an answer ends")
     response_format: dict[str, Any] | None = Field(
         None, description="the form of an answer, as OpenAI's interface has it: a JSON schema, ..."
+    )
+    precision: Precision = Field(
+        "fp32",
+        description="bf16: half the memory, less time a token, scores to two or three digits",
     )
     max_failed: Annotated[float, Gate()] = Field(
         1.0, ge=0, le=1, description="share of rows without an answer above which the stage fails"
