@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cluster.errors import BadInput
 from cluster.manifest import Ledger
 from cluster.store import Draft
@@ -22,6 +24,16 @@ if TYPE_CHECKING:
 
 ADAPTERS = "adapter"
 HISTORY = ("step", "loss", "lr")
+MULTIPLE = 8
+
+
+def padded(lengths: np.ndarray, longest: int) -> np.ndarray:
+    """Lengths as batches have them: the next multiple of 8, but no more than the longest row's.
+
+    On a CPU, oneDNN compiles a product for every shape that it meets and keeps the last thousand:
+    in bfloat16 a training whose every step has another shape takes four times as long.
+    """
+    return np.minimum(-(-lengths // MULTIPLE) * MULTIPLE, longest)
 
 
 def tuning_job(

@@ -36,7 +36,7 @@ from tasks.tokens.encoder import Encoder
 from tasks.tokens.frames import Row
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
-from tasks.tuning.common import keep_ledger, save_model, tuning_job, write_history
+from tasks.tuning.common import keep_ledger, padded, save_model, tuning_job, write_history
 from tasks.tuning.settings import HeadSettings
 from tasks.tuning.sources import describe
 from tasks.tuning.supervised import parted, sample_numbers
@@ -151,9 +151,9 @@ def arrays_of(rows: Sequence[Row], config: ModelConfig, pad: int) -> Arrays:
 
 
 def batch_of(arrays: Arrays, numbers: np.ndarray) -> Arrays:
-    """Some rows as a batch, as long as the longest; `documents` is 1 on text and 0 on padding."""
+    """Some rows as a batch, about as long as the longest; `documents` is 1 on text only."""
     lengths = arrays["lengths"][numbers]
-    longest = max(1, int(lengths.max()))
+    longest = max(1, int(padded(lengths.max(), arrays["inputs"].shape[1])))
     places = np.arange(longest)
     found = {
         name: array[numbers, :longest].astype(np.int64)

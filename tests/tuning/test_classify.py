@@ -138,14 +138,18 @@ def test_the_same_seed_gives_the_same_bits(
         assert again.manifest.files[name] == tuned.manifest.files[name]
 
 
-def test_batches_are_as_long_as_their_longest_text(base: Artifact) -> None:
+def test_batches_are_as_long_as_their_longest_text_or_the_next_multiple_of_8(
+    base: Artifact,
+) -> None:
     """A token that fills rows may also stand in a text."""
     config = load_model(base.path)[0].config
-    rows = [Row([5, 6, 1], [0] * 3, [0]), Row([8], [0], [0]), Row([1] * 5, [0] * 5, [0])]
-    batch = batch_of(arrays_of(rows, config, pad=1), np.array([0, 1]))
-    assert batch["inputs"].tolist() == [[5, 6, 1], [8, 1, 1]]
-    assert batch["documents"].tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert batch["positions"].tolist() == [[0, 1, 2], [0, 1, 2]]
+    rows = [Row([token] * n, [0] * n, [0]) for token, n in ((5, 3), (8, 1), (1, 5), (9, 11))]
+    arrays = arrays_of(rows, config, pad=1)
+    batch = batch_of(arrays, np.array([0, 1]))
+    assert batch["inputs"].tolist() == [[5] * 3 + [1] * 5, [8] + [1] * 7]
+    assert batch["documents"].tolist() == [[1] * 3 + [0] * 5, [1] + [0] * 7]
+    assert batch["positions"].tolist() == [list(range(8))] * 2
+    assert batch_of(arrays, np.array([2, 3]))["inputs"].shape == (2, 11)
 
 
 def test_long_texts_are_cut_and_counted(base: Artifact, encoder: Encoder) -> None:

@@ -138,7 +138,7 @@ def test_weights_do_not_depend_on_micro_batches(
         for n, where in enumerate((Placement(), Placement(micro_batch_tokens=72)))
     ]
     first, second = (load_file(one.file("model.safetensors")) for one in made)
-    assert all(torch.allclose(first[name], second[name], atol=2e-5) for name in first)
+    assert all(torch.allclose(first[name], second[name], atol=1e-4) for name in first)
 
 
 def test_a_student_is_made_of_every_other_layer() -> None:

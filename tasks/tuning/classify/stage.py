@@ -10,7 +10,7 @@ from cluster.store import Draft
 from tasks.tuning.classify.settings import ClassifySettings
 
 
-@stage(version=3, trains=True)
+@stage(version=4, trains=True)
 def classify(model: Artifact, settings: ClassifySettings, seed: int, draft: Draft) -> None:
     """Tune the network and a new head; measure both on rows held out.
 

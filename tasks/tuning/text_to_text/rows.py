@@ -15,6 +15,7 @@ from tasks.tokens.chat import NO_LOSS
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.frames import read_frame
 from tasks.tokens.permutation import permute
+from tasks.tuning.common import padded
 from tasks.tuning.files import row_file
 from tasks.tuning.rows import digest, distinct, held_apart, split
 from tasks.tuning.text_to_text.settings import SHARES, PairsSettings, TextToTextSettings
@@ -164,7 +165,7 @@ def buckets(arrays: Arrays, tokens: int) -> list[np.ndarray]:
     """Numbers of the rows of each batch: rows about as long as each other, in all so many tokens at
     most, padding included (but one row at least); in every epoch the same, as in fairseq.
     """
-    sizes = np.stack([arrays[f"{name}_length"] for name in ("inputs", "decoder_inputs")], 1)
+    sizes = np.stack([widths(arrays, name) for name in ("inputs", "decoder_inputs")], 1)
     shuffled = permute(np.arange(len(sizes)), len(sizes), 0, 0)
     order = shuffled[np.lexsort((sizes[shuffled, 0], sizes[shuffled, 1] + sizes[shuffled, 0]))]
     found: list[list[int]] = [[]]
@@ -178,13 +179,18 @@ def buckets(arrays: Arrays, tokens: int) -> list[np.ndarray]:
     return [np.array(rows) for rows in found]
 
 
+def widths(arrays: Arrays, name: str) -> np.ndarray:
+    """What a batch has at least for each row of one side."""
+    return padded(arrays[f"{name}_length"], arrays[name].shape[1]).astype(np.int64)
+
+
 def batch_of(arrays: Arrays, parts: Sequence[np.ndarray], pad: int) -> Arrays:
     """Rows by number as a batch `[parts, R, T]`: parts are filled up with rows without targets."""
     rows = max(1, *map(len, parts))
     chosen = np.concatenate(parts)
     found = {}
     for name in ("inputs", "decoder_inputs", "targets"):
-        longest = max(1, int(arrays[f"{name}_length"][chosen].max(initial=0)))
+        longest = max(1, int(widths(arrays, name)[chosen].max(initial=0)))
         shape, fill = (len(parts), rows, longest), NO_LOSS if name == "targets" else pad
         found[name] = np.full(shape, fill, np.int64)
         for place, numbers in enumerate(parts):
