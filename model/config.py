@@ -49,6 +49,8 @@ class ModelConfig:
     """Layers; of an encoder-decoder, those of its decoder."""
     encoder_depth: int | None = None
     """Layers of an encoder-decoder's encoder; None is `depth`."""
+    shared_layers: bool = False
+    """All layers of a stack are one, passed through so many times (ALBERT, section 3.1)."""
     heads: int
     kv_heads: int
     """Key and value heads; fewer than `heads` is grouped-query attention (Ainslie et al. 2023)."""
@@ -172,6 +174,11 @@ class ModelConfig:
         yield (
             self.family == "encoder_decoder" or self.encoder_depth is None,
             "encoder_depth", "None unless family is encoder_decoder",
+        )  # fmt: skip
+        alike = max(len(self.rope_layers), len(self.window_layers)) == 1
+        yield (
+            not self.shared_layers or (alike and not self.experts and not self.skip_first_norm),
+            "shared_layers", "False where layers differ, as with experts or skip_first_norm",
         )  # fmt: skip
         yield (
             self.multi_token == 0 or self.family == "decoder",

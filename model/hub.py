@@ -32,16 +32,21 @@ from model.transformer import Transformer
 LEFT_OUT = re.compile(
     r"\.attn\.(masked_)?bias$|rotary_emb\.inv_freq$|position_ids$"  # fixed masks and tables
     r"|EncDecAttention\.relative_attention_bias\.weight$|^final_logits_bias$"  # never used
-    r"|^cls\.seq_relationship\."  # the head of another objective
+    r"|^(cls\.seq_relationship|sop_classifier)\."  # the head of another objective
     r"|^(score|classifier|qa_outputs|classification_head|head\.(dense|norm))\."  # of another task
 )
 """Names a published file may hold beside our tensors."""
 SAFE = ".safetensors"
-LM_HEADS = ("lm_head.weight", "embed_out.weight", "head.weight")
+LM_HEADS = ("lm_head.weight", "embed_out.weight", "head.weight", "vocab_projector.weight")
 """What the LM head is called, which a model with another head has not."""
+POOLERS = ("pooler.dense.weight", "pooler.weight")
+"""What a pooler's matrix is called."""
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """Where weights are, the first that there is; of each also an index of several."""
-PREFIXES = ("transformer.", "bert.", "roberta.", "electra.", "model.", "gpt_neox.")
+PREFIXES = (
+    "transformer.", "bert.", "roberta.", "distilbert.", "albert.", "electra.", "model.",
+    "gpt_neox.",
+)  # fmt: skip
 """What files of a class with a head have before the names of the base class."""
 TWINS = {
     "encoder.embed_tokens.weight": "shared.weight",
@@ -49,6 +54,7 @@ TWINS = {
     "model.encoder.embed_tokens.weight": "model.shared.weight",
     "model.decoder.embed_tokens.weight": "model.shared.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
+    "predictions.decoder.bias": "predictions.bias",
     "lm_head.decoder.bias": "lm_head.bias",
 }
 """One tensor of ours that is two of theirs in a model that ties nothing."""
@@ -154,7 +160,7 @@ def load_config(folder: Path | str) -> ModelConfig:
         config = replace(config, tie_embeddings=config.mup_base_width is None)
     if config.family == "encoder" and names and about["model_type"] != hub_config.OWN:
         # A file of Transformers is named for its LM head whether it has a pooler or not.
-        pooler = any(name.endswith("pooler.dense.weight") for name in names)
+        pooler = any(name.endswith(POOLERS) for name in names)
         config = replace(config, pooler=pooler)
     own_head = _has_own_head(files, hub_weights.tied_head(config, about["model_type"]))
     return replace(config, tie_embeddings=False) if own_head else config

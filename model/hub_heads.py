@@ -82,6 +82,8 @@ PLACES: dict[str, dict[Kind, Place]] = {
     "bert": _encoder("bert.", {"classifier": "classifier"}),
     "roberta": ROBERTA,
     "xlm-roberta": ROBERTA,
+    "distilbert": _encoder("distilbert.", {"pooler": "pre_classifier", "classifier": "classifier"}),
+    "albert": _encoder("albert.", {"classifier": "classifier"}),
     "electra": _encoder("electra.", ROBERTA_NAMES),
 }
 """By `model_type`, then by kind of head."""

@@ -202,6 +202,53 @@ ROBERTA: Names = {
 }
 
 
+DISTILBERT_BASE: Names = {
+    **{name: BERT_BASE[name] for name in ("embedding", "position_embedding", "embedding_norm")},
+    **_within(
+        "blocks.*.",
+        "transformer.layer.*.",
+        {
+            "attention.norm": "sa_layer_norm",
+            "attention.inner.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+            "attention.inner.out": "attention.out_lin",
+            "feedforward.norm": "output_layer_norm",
+            "feedforward.inner.up": "ffn.lin1",
+            "feedforward.inner.down": "ffn.lin2",
+        },
+    ),
+    "pooler": "pooler.dense",
+}
+DISTILBERT: Names = {
+    **_within("", "distilbert.", DISTILBERT_BASE),
+    "head_transform.dense": "vocab_transform",
+    "head_transform.norm": "vocab_layer_norm",
+    "=head_bias": "vocab_projector.bias",
+    "head": "vocab_projector",
+}
+ALBERT_BASE: Names = {
+    **BERT_BASE,
+    "embedding_projection": "encoder.embedding_hidden_mapping_in",
+    **_within(
+        "blocks.*.",
+        "encoder.albert_layer_groups.0.albert_layers.0.",
+        {
+            "attention.norm": "attention.LayerNorm",
+            "attention.inner.qkv": ("attention.query", "attention.key", "attention.value"),
+            "attention.inner.out": "attention.dense",
+            "feedforward.norm": "full_layer_layer_norm",
+            "feedforward.inner.up": "ffn",
+            "feedforward.inner.down": "ffn_output",
+        },
+    ),
+    "pooler": "pooler",
+}
+ALBERT: Names = {
+    **_within("", "albert.", ALBERT_BASE),
+    "head_transform.dense": "predictions.dense",
+    "head_transform.norm": "predictions.LayerNorm",
+    "=head_bias": "predictions.bias",
+    "head": "predictions.decoder",
+}
 ELECTRA_BASE: Names = {**BERT_BASE, "embedding_projection": "embeddings_project"}
 ELECTRA: Names = {
     **_within("", "electra.", ELECTRA_BASE),
@@ -338,6 +385,8 @@ NAMES: dict[str, Names] = {
     "bert": BERT,
     "roberta": ROBERTA,
     "xlm-roberta": ROBERTA,
+    "distilbert": DISTILBERT,
+    "albert": ALBERT,
     "electra": ELECTRA,
     "modernbert": MODERNBERT,
     "t5": T5,
@@ -350,6 +399,8 @@ VARIANTS: dict[str, Callable[[ModelConfig], Names]] = {
     "bert": _encoder(BERT_BASE),
     "roberta": _encoder(BERT_BASE),
     "xlm-roberta": _encoder(BERT_BASE),
+    "distilbert": _encoder(DISTILBERT_BASE),
+    "albert": _encoder(ALBERT_BASE),
     "electra": _encoder(ELECTRA_BASE),
     "modernbert": _encoder(MODERNBERT_BASE),
     "t5": _t5,

@@ -41,7 +41,7 @@ def parameter_groups(
 ) -> list[Group]:
     """The trainable parameters of a network (or of what holds one) in groups for an optimizer.
 
-    - `matrices` inside the blocks;
+    - `matrices` inside the blocks, and the one that embeddings go through;
     - `head`, the LM head (or the embedding it is tied to) and the heads of other tasks;
     - `embeddings` of tokens;
     - `positions`, learned ones;
@@ -122,6 +122,9 @@ def _kinds(module: nn.Module) -> Iterator[tuple[ParameterKind, Parameter]]:
     parts = list(module.modules())
     # By identity: a parameter that is tied has several names.
     in_blocks = {id(p) for m in parts if isinstance(m, Block) for p in m.parameters()}
+    in_blocks |= {
+        id(p) for n, p in module.named_parameters() if n.endswith("embedding_projection.weight")
+    }
     placed = {id(m.weight) for n, m in module.named_modules() if n.endswith("position_embedding")}
     looked_up = {id(m.weight) for m in parts if isinstance(m, nn.Embedding)}
     heads = (m for m in parts if isinstance(m, LanguageModel) and not m.headless)

@@ -7,7 +7,7 @@ Letters: d width, H heads, K key-value heads, e head dimension, V vocabulary.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from model.config import ExpertConfig, ModelConfig
@@ -100,7 +100,13 @@ def _embeddings(config: ModelConfig) -> Iterator[Part]:
 
 def _stack(config: ModelConfig, context: int, depth: int, name: str = "") -> Iterator[Part]:
     """The layers of one stack and its last norm."""
-    yield from _layers(config, context, range(depth), name)
+    for part in _layers(config, context, range(depth), name):
+        if not config.shared_layers:
+            yield part
+            continue
+        yield replace(part, layers=1)
+        again = f"{part.name} (shared)"
+        yield replace(part, name=again, layers=depth - 1, shared=part.weights, vectors=0, divided=0)
     if config.norm_placement != "post":
         yield Part(name=f"{name}final norm", vectors=_norm(config))
 

@@ -152,7 +152,8 @@ class Stack(nn.Module, SplitsContext):
             self.embedding_norm = make_norm(config, config.embedded)
         if config.embedding_width:
             self.embedding_projection = nn.Linear(config.embedding_width, config.width)
-        self.blocks = nn.ModuleList(Block(config, layer, cross) for layer in range(depth))
+        made = [Block(config, n, cross) for n in range(1 if config.shared_layers else depth)]
+        self.blocks = nn.ModuleList(made * depth if config.shared_layers else made)
         self.norm = nn.Identity() if config.norm_placement == "post" else make_norm(config)
 
     def run(

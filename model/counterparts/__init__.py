@@ -29,6 +29,8 @@ COUNTERPARTS = {
     "bert": encoders.BERT,
     "roberta": encoders.ROBERTA,
     "xlm-roberta": encoders.XLM_ROBERTA,
+    "distilbert": encoders.DISTILBERT,
+    "albert": encoders.ALBERT,
     "electra": encoders.ELECTRA,
     "modernbert": encoders.MODERNBERT,
     "t5": encoder_decoders.T5,

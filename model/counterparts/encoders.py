@@ -1,4 +1,4 @@
-"""Encoders: BERT, RoBERTa, XLM-RoBERTa, ELECTRA and ModernBERT."""
+"""Encoders: BERT, DistilBERT, RoBERTa, XLM-RoBERTa, ALBERT, ELECTRA and ModernBERT."""
 
 from model.counterparts.entries import (
     ELECTRA_HEADS,
@@ -50,6 +50,40 @@ BERT = Counterpart(
         ),
     },
     {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
+)
+
+DISTILBERT = Counterpart(
+    "DistilBertForMaskedLM",
+    {
+        **{name: BERT.fields[name] for name in BERT.fields if name != "segments"},
+        "width": key("dim"),
+        "depth": key("n_layers"),
+        "heads": key("n_heads"),
+        "kv_heads": follows(lambda file: file["n_heads"]),
+        "head_dim": quotient("dim", "n_heads"),
+        "ffn_width": key("hidden_dim"),
+        "norm_epsilon": 1e-12,
+        "activation": words("activation", missing="gelu", gelu="gelu", relu="relu"),
+        "head_transform": encoder_class("DistilBertModel", "DistilBertForMaskedLM"),
+        "pooler": key("add_pooling_layer", missing=False),
+        "pooler_activation": "relu",
+        "dropout": key("dropout", spread=("attention_dropout",), missing=0.1),
+    },
+)
+
+ALBERT = Counterpart(
+    "AlbertForMaskedLM",
+    {
+        **BERT.fields,
+        "shared_layers": True,
+        "embedding_width": key("embedding_size", missing=128),
+        "activation": words("hidden_act", missing="gelu_new", **PLAIN),
+        "head_transform": encoder_class("AlbertModel", "AlbertForMaskedLM"),
+        "dropout": key(
+            "hidden_dropout_prob", spread=("attention_probs_dropout_prob",), missing=0.0
+        ),
+    },
+    {"num_hidden_groups": 1, "inner_group_num": 1},
 )
 
 ROBERTA = Counterpart(

@@ -1,8 +1,8 @@
-"""Encoders: BERT, those that have its blocks (RoBERTa, XLM-RoBERTa, ELECTRA), and ModernBERT."""
+"""Encoders: BERT, those that have its blocks, from RoBERTa to ELECTRA, and ModernBERT."""
 
 from dataclasses import replace
 
-from model.config import ModelConfig
+from model.config import Activation, ModelConfig
 
 
 def _bert(
@@ -49,6 +49,30 @@ def _roberta(depth: int, width: int, *, vocab_size: int) -> ModelConfig:
     """
     return _bert(
         depth, width, vocab_size=vocab_size, norm_epsilon=1e-5, position_offset=2, segments=1
+    )
+
+
+def _distilbert(vocab_size: int) -> ModelConfig:
+    """DistilBERT (Sanh et al. 2019, section 3): half of BERT's layers, no segments, no pooler."""
+    bert = _bert(6, 768, vocab_size=vocab_size)
+    return replace(bert, segments=0, pooler=False, pooler_activation="relu")
+
+
+def _albert(
+    depth: int, width: int, heads: int, activation: Activation = "gelu_tanh"
+) -> ModelConfig:
+    """ALBERT, version 2 (Lan et al. 2020, table 1): one layer many times, embeddings of 128.
+
+    The largest has the exact GELU, as in the released checkpoints.
+    """
+    return replace(
+        _bert(depth, width, vocab_size=30_000),
+        heads=heads,
+        kv_heads=heads,
+        head_dim=width // heads,
+        shared_layers=True,
+        embedding_width=128,
+        activation=activation,
     )
 
 
@@ -102,6 +126,12 @@ ENCODERS: dict[str, ModelConfig] = {
     "roberta-large": _roberta(24, 1024, vocab_size=50_265),
     "xlm-roberta-base": _roberta(12, 768, vocab_size=250_002),
     "xlm-roberta-large": _roberta(24, 1024, vocab_size=250_002),
+    "distilbert-base-uncased": _distilbert(30_522),
+    "distilbert-base-cased": _distilbert(28_996),
+    "albert-base-v2": _albert(12, 768, 12),
+    "albert-large-v2": _albert(24, 1024, 16),
+    "albert-xlarge-v2": _albert(24, 2048, 16),
+    "albert-xxlarge-v2": _albert(12, 4096, 64, "gelu"),
     "electra-small-discriminator": _electra(12, 256, embedding_width=128),
     "electra-base-discriminator": _electra(12, 768),
     "electra-large-discriminator": _electra(24, 1024),

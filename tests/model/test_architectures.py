@@ -32,6 +32,10 @@ LONG = {
     "short_factor": [1.0, 1.5], "long_factor": [2.0, 7.0],
 }  # fmt: skip
 FACTORISED = SIZES | {"embedding_size": 27}
+DISTILLED = {
+    "vocab_size": 67, "dim": 36, "n_layers": 4, "n_heads": 6, "hidden_dim": 52, "pad_token_id": 1,
+    "max_position_embeddings": 64,
+}  # fmt: skip
 MARKS = {"cls_token_id": 2, "sep_token_id": 3}
 T5 = {
     "vocab_size": 67, "d_model": 32, "d_kv": 9, "d_ff": 48, "num_layers": 2,
@@ -91,6 +95,16 @@ INSTANCES = {
         EVEN | {"use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_new",
         "tie_word_embeddings": True, "rotary_pct": 1.0},
     ),
+    "distilbert": ("DistilBertForMaskedLM", DISTILLED),
+    "distilbert-untied": (
+        "DistilBertForMaskedLM", DISTILLED | {"activation": "relu", "tie_word_embeddings": False},
+    ),
+    "distilbert-base": ("DistilBertModel", DISTILLED),
+    "albert": ("AlbertForMaskedLM", FACTORISED),
+    "albert-untied": (
+        "AlbertForMaskedLM", FACTORISED | {"hidden_act": "relu", "tie_word_embeddings": False},
+    ),
+    "albert-base": ("AlbertModel", FACTORISED),
     "electra": ("ElectraForPreTraining", FACTORISED),
     "electra-generator": ("ElectraForMaskedLM", FACTORISED | {"tie_word_embeddings": False}),
     "electra-unprojected": ("ElectraForPreTraining", SIZES | {"embedding_size": 36}),
@@ -232,6 +246,9 @@ def odd(name: str, seed: int) -> tuple[str, dict]:
             "d_kv": draw.randint(3, 11),
             "num_heads": draw.randint(1, 5),
         }
+    if kind.startswith("DistilBert"):
+        heads = draw.randint(1, 6)
+        return kind, options | {"n_heads": heads, "dim": heads * draw.randint(2, 9)}
     shared = draw.randint(1, 3)
     heads = shared * draw.randint(1, 3)
     width = heads * 8 if name.startswith("phi3-long") else heads * 4 * draw.randint(1, 4)
@@ -270,6 +287,12 @@ WITH_HEADS = [
     ("phi3", "Phi3ForTokenClassification"),
     ("gpt-neox", "GPTNeoXForTokenClassification"),
     ("gpt-neox", "GPTNeoXForQuestionAnswering"),
+    ("distilbert", "DistilBertForSequenceClassification"),
+    ("distilbert", "DistilBertForTokenClassification"),
+    ("distilbert", "DistilBertForQuestionAnswering"),
+    ("albert", "AlbertForSequenceClassification"),
+    ("albert", "AlbertForTokenClassification"),
+    ("albert", "AlbertForQuestionAnswering"),
     ("electra", "ElectraForSequenceClassification"),
     ("electra-generator", "ElectraForTokenClassification"),
     ("electra-unprojected", "ElectraForQuestionAnswering"),

@@ -18,6 +18,7 @@ HARMLESS = re.compile(
     r"|dropout|_pdrop$|layerdrop$|^summary_|^classifier_pooling$"  # of training, or of another head
     r"|^sparse_pred|^router_jitter_noise$|^reorder_and_upcast_attn$|^pretraining_tp$|^deterministic_"
     r"|^(is_gated_act|dense_act_fn)$"  # T5 makes them of another key
+    r"|^sinusoidal_pos_embds$"  # how the table begins, which the weights hold
     r"|^(is_encoder_decoder|is_decoder|_sliding_window_pattern)$"  # the class decides
     r"|^num_nextn_predict_layers$"  # modules that Transformers leaves out
 )

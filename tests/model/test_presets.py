@@ -30,6 +30,12 @@ EXACT = {
     "roberta-large": (355_359_744, "FacebookAI/roberta-large"),
     "xlm-roberta-base": (278_043_648, "FacebookAI/xlm-roberta-base"),
     "xlm-roberta-large": (559_890_432, "FacebookAI/xlm-roberta-large"),
+    "distilbert-base-uncased": (66_362_880, "distilbert/distilbert-base-uncased"),
+    "distilbert-base-cased": (65_190_912, "distilbert/distilbert-base-cased"),
+    "albert-base-v2": (11_683_584, "albert/albert-base-v2"),
+    "albert-large-v2": (17_683_968, "albert/albert-large-v2"),
+    "albert-xlarge-v2": (58_724_864, "albert/albert-xlarge-v2"),
+    "albert-xxlarge-v2": (222_595_584, "albert/albert-xxlarge-v2"),
     "electra-small-discriminator": (13_483_008, "google/electra-small-discriminator, its base"),
     "electra-base-discriminator": (108_891_648, "google/electra-base-discriminator, its base"),
     "electra-large-discriminator": (334_092_288, "google/electra-large-discriminator, its base"),
@@ -169,7 +175,8 @@ KINDS = {
     "qwen3-30b": "qwen3_moe", "olmo-2": "olmo2", "smollm3": "smollm3", "phi-3": "mistral",
     "pythia": "gpt_neox", "modernbert": "modernbert", "mt5": "t5",
     "falcon": "falcon", "deepseek": "deepseek_v3", "bert": "bert", "roberta": "roberta",
-    "xlm": "roberta", "electra": "electra", "t5": "t5", "bart": "bart",
+    "xlm": "roberta", "electra": "electra", "distilbert": "distilbert",
+    "albert": "albert", "t5": "t5", "bart": "bart",
 }  # fmt: skip
 
 

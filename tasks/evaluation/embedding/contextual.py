@@ -170,7 +170,8 @@ def _embed(
     states: list[torch.Tensor] = []
     hooks = [
         block.register_forward_hook(lambda _, __, out: states.append(stack.norm(out)))
-        for block in list(stack.blocks)[len(stack.blocks) - layers :]
+        # Once each, as layers may be one and the same.
+        for block in dict.fromkeys(list(stack.blocks)[len(stack.blocks) - layers :])
     ]
     found = np.zeros((len(examples), network.config.width), np.float32)
     frame = read_frame(encoder, 1, network.config.family)
@@ -181,7 +182,7 @@ def _embed(
                 inputs, documents, chosen = _batch(frame, encoder, [examples[n] for n in numbers])
                 states.clear()
                 stack.run(network.embed(inputs), documents)
-                mean_BTD = torch.stack(states).mean(0).float()
+                mean_BTD = torch.stack(states[-layers:]).mean(0).float()
                 share_BT1 = (chosen / chosen.sum(1, keepdim=True))[:, :, None]
                 found[numbers] = (mean_BTD * share_BT1).sum(1).numpy()
     finally:
