@@ -19,8 +19,9 @@ from tasks.inference.generation import load_model, start_ids
 from tasks.inference.text_stream import first_stop
 
 if TYPE_CHECKING:
-    from model.generation import Scored
+    from model.generation import Network, Scored
     from tasks.evaluation.judging.endpoint import Endpoint
+    from tasks.tokens.encoder import Encoder
 
 IMPOSSIBLE = -1e3  # nats; JSON has no infinity
 LETTERS = "abcdefghijklmnopqrstuvwxyz"  # as replies are read
@@ -69,20 +70,13 @@ class Candidate(Protocol):
         """How likely each text is, without an end, as lm-evaluation-harness counts it."""
 
 
-class LocalCandidate:
-    """The network of a model folder. Raises BadInput for one that does not write text."""
+class NetworkCandidate:
+    """A network that writes text; what an encoder-decoder's decoder begins with is `start`."""
 
     manner = "likelihood"
 
-    def __init__(self, folder: Path) -> None:
-        import torch
-
-        self._network, self._encoder = load_model(folder)
-        if self._network.config.family == "encoder":
-            raise BadInput(f"{folder} is an encoder: it can neither write nor choose an answer")
-        self._start = start_ids(folder, self._network, self._encoder)
-        if torch.cuda.is_available():
-            self._network.to("cuda")
+    def __init__(self, network: "Network", encoder: "Encoder", start: Sequence[int]) -> None:
+        self._network, self._encoder, self._start = network, encoder, start
 
     def choose(
         self, prompts: Sequence[str], choices: Sequence[Sequence[str]], progress: Progress
@@ -208,6 +202,20 @@ class LocalCandidate:
             nats = sum(one.nats for one in ones)
             found.append(Likelihood(nats, tokens, all(one.greedy for one in ones)))
         return found
+
+
+class LocalCandidate(NetworkCandidate):
+    """The network of a model folder. Raises BadInput for one that does not write text."""
+
+    def __init__(self, folder: Path) -> None:
+        import torch
+
+        network, encoder = load_model(folder)
+        if network.config.family == "encoder":
+            raise BadInput(f"{folder} is an encoder: it can neither write nor choose an answer")
+        if torch.cuda.is_available():
+            network.to("cuda")
+        super().__init__(network, encoder, start_ids(folder, network, encoder))
 
 
 class RemoteCandidate:

@@ -1,11 +1,7 @@
-"""The engine of stage `exam`: rows read, put to the candidate, graded, summed up and split."""
+"""The engine of stage `exam`: a paper read, put to the candidate, summed up and split."""
 
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
@@ -19,28 +15,16 @@ from tasks.evaluation.exams.candidates import (
     RemoteCandidate,
     StoredCandidate,
 )
-from tasks.evaluation.exams.definition import Exam, read_rows, read_shots
-from tasks.evaluation.exams.grading import Graded, grade
-from tasks.evaluation.exams.harness.figures import Part, grouped, signature
-from tasks.evaluation.exams.harness.grading import grade_task
-from tasks.evaluation.exams.harness.requests import asked
+from tasks.evaluation.exams.definition import Exam
+from tasks.evaluation.exams.grading import Graded
+from tasks.evaluation.exams.harness.figures import signature
 from tasks.evaluation.exams.harness.task import Group, Task
+from tasks.evaluation.exams.paper import Paper, Place, read_paper, results_of, sat
 from tasks.evaluation.exams.settings import ROWS, ExamSettings, sets_of
 from tasks.evaluation.judging.endpoint import MODEL_KEY, Endpoint
-from tasks.evaluation.overlap.scores import Column, intervals
 from tasks.evaluation.predictions import dirty_items
-from tasks.evaluation.statistics.wilson import wilson_interval
 
 REPLIES = "replies.sqlite"
-
-
-class Place(NamedTuple):
-    """A row: its id, where it lies, and whom intervals draw it with."""
-
-    id: Any
-    file: str
-    line: int
-    group: str | None = None
 
 
 def answer_exam(
@@ -49,73 +33,38 @@ def answer_exam(
     """See stage `exam`."""
     exam = settings.exam
     try:
-        places, parts, manner = _sat(settings, model, draft)
+        paper = read_paper(exam)
+        candidate = _candidate(settings, model, draft, paper)
+        sheet = sat(paper, candidate, lambda done, total: draft.progress(done, total, "rows"))
+        unscored = sheet.unscored
     except ValueError as error:
         raise BadInput(f"{exam.name}, {settings.model}: {error}") from error
-    grades = [one for part in parts for one in part.graded.grades]
-    scored = {n for part in parts for n in part.numbers}
-    reasons = Counter(grades[n]["reason"] for n in range(len(grades)) if n not in scored)
-    if not scored:
-        why = ", ".join(f"{reason} ({count})" for reason, count in reasons.items())
-        raise BadInput(f"{exam.name}, {settings.model}: no row has an answer: {why}")
-    pairs = zip(places, grades, strict=True)
+    grades = sheet.grades
+    pairs = zip(paper.places, grades, strict=True)
     write_json_lines(draft.path / ROWS, ({"id": at.id, **one} for at, one in pairs))
     hashes = [remembered_hash(path) for path in exam.asked_files]
-    results = _results(exam, parts, places, _dirty(settings, searched, places, hashes))
+    results = results_of(paper, sheet, _dirty(settings, searched, paper.places, hashes))
     draft.rows = len(grades)
     draft.metrics = {name: result["value"] for name, result in results.items()}
-    draft.tracker.metrics([{"step": 0, **draft.metrics, "n": float(len(scored))}])
-    first = parts[0].graded
+    scored = float(len(grades) - sum(unscored.values()))
+    draft.tracker.metrics([{"step": 0, **draft.metrics, "n": scored}])
+    first = sheet.parts[0].graded
     draft.facts = {
         "model": settings.model,
         "exam": exam.name,
         "kind": exam.kind,
         "results": results,
-        "unscored": dict(reasons),
+        "unscored": unscored,
         "better": "lower" if first.lower_is_better else "higher",
-        "signature": _signature(exam, manner, first, f"{len(grades)}@{_short(hashes)}"),
+        "signature": _signature(exam, candidate.manner, first, f"{len(grades)}@{_short(hashes)}"),
     }
 
 
-def _sat(
-    settings: ExamSettings, model: Artifact | None, draft: Draft
-) -> tuple[list[Place], list[Part], str]:
-    """Every row, the graded parts that they are of, and how answers came about."""
-
-    def progress(done: int, total: int) -> None:
-        draft.progress(done, total, "rows")
-
-    exam = settings.exam
-    if isinstance(exam, Exam):
-        rows, shots = read_rows(exam), read_shots(exam)
-        candidate = _candidate(settings, model, draft, rows)
-        file = Path(exam.rows).name
-        places = [
-            Place(row.get("id", n), file, row["line"], str(row.get(exam.group or "")))
-            for n, row in enumerate(rows, 1)
-        ]
-        part = Part("", grade(exam, rows, shots, candidate, progress), 0)
-        return places, [part], candidate.manner
-    questions = [(task, asked(task)) for task in exam.tasks]
-    every = [one.document for _, rows in questions for one in rows]
-    candidate = _candidate(settings, model, draft, [one.row for one in every])
-    parts, places = list[Part](), list[Place]()
-    for task, rows in questions:
-        prefix = f"{task.name}/" if isinstance(exam, Group) else ""
-        graded = grade_task(task, rows, candidate, progress)
-        parts.append(Part(task.name, graded, len(places)))
-        places += [
-            Place(f"{prefix}{one.row.get('id', n)}" if prefix else one.row.get("id", n), *one[1:])
-            for n, (one, _) in enumerate(rows, 1)
-        ]
-    return places, parts, candidate.manner
-
-
 def _candidate(
-    settings: ExamSettings, model: Artifact | None, draft: Draft, rows: Sequence[dict[str, Any]]
+    settings: ExamSettings, model: Artifact | None, draft: Draft, paper: Paper
 ) -> Candidate:
     if settings.answers is not None:
-        return StoredCandidate(Path(settings.answers), rows)
+        return StoredCandidate(Path(settings.answers), paper.rows)
     if settings.url is None:
         return LocalCandidate(model.path if model else Path(str(settings.folder)))
 
@@ -142,47 +91,6 @@ def _dirty(
     else:
         return None
     return [bool({str(at.id), f"{at.file}:{at.line}"} & found) for at in places]
-
-
-def _results(
-    exam: Exam | Task | Group,
-    parts: Sequence[Part],
-    places: Sequence[Place],
-    dirty: list[bool] | None,
-) -> dict[str, Any]:
-    """Every figure over its scored rows and, where that is known, over the clean and the dirty."""
-    drawn = [at.group for at in places] if isinstance(exam, Exam) and exam.group else None
-    results: dict[str, Any] = {}
-    for name, column, numbers, baseline in grouped(exam, parts):
-        everyone = np.arange(len(numbers))
-        split = {"": everyone}
-        if dirty is not None:
-            soiled = np.array([dirty[n] for n in numbers], bool)
-            split |= {"clean": everyone[~soiled], "dirty": everyone[soiled]}
-        groups = [drawn[n] for n in numbers] if drawn else None
-        shown = {part: _result(column, chosen, groups) for part, chosen in split.items()}
-        results[name] = shown.pop("") | {"baseline": baseline, **shown}
-    return results
-
-
-def _result(
-    column: Column, numbers: np.ndarray, groups: Sequence[Hashable] | None
-) -> dict[str, Any]:
-    """Value, 95 % interval and n of some rows.
-
-    The interval is Wilson's for shares, whose bootstrap has no width where all are alike, else a
-    bootstrap's over rows or groups.
-    """
-    n = len(numbers)
-    if not n:
-        return {"value": None, "interval": None, "n": 0}
-    value = column.figure(numbers)
-    if groups is None and column.signature.startswith("share of"):
-        found: Sequence[float] = wilson_interval(round(value * n), n)
-    else:
-        kept = None if groups is None else [groups[i] for i in numbers]
-        found = intervals({"": column}, numbers, kept)[""]
-    return {"value": value, "interval": list(found), "n": n}
 
 
 def _short(hashes: Sequence[str]) -> str:
