@@ -5,7 +5,8 @@ for the next training in the same process, as DeepSpeed keeps references to it.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
@@ -15,7 +16,7 @@ import torch.distributed as dist
 
 from cluster.errors import BadInput
 
-TIMEOUT = timedelta(minutes=30)
+TIMEOUT, PATIENCE = timedelta(minutes=30), timedelta(days=7)
 Found = TypeVar("Found")
 
 
@@ -54,6 +55,24 @@ class World:
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
+
+    @contextmanager
+    def patient(self) -> Iterator[Callable[[Any], list[Any]]]:
+        """A `gather` to which ranks may come hours apart; into the block they come together."""
+        if self.size == 1:
+            yield self.gather
+            return
+        group: Any = dist.new_group(backend="gloo", timeout=PATIENCE)
+
+        def gather(value: Any) -> list[Any]:
+            values: list[Any] = [None] * self.size
+            dist.all_gather_object(values, value, group=group)
+            return values
+
+        try:
+            yield gather
+        finally:
+            dist.destroy_process_group(group)
 
     def agree(self, find: Callable[[], Found]) -> Found:
         """What rank 0 finds, or the BadInput it meets, on every rank."""

@@ -26,6 +26,7 @@ from tasks.data.reading.hashes import FILE
 from tasks.data.reading.stage import ReadSettings, read
 from tasks.evaluation.answers import answers
 from tasks.evaluation.exams.definition import EXAM
+from tasks.evaluation.exams.during import ExamsDuring
 from tasks.evaluation.exams.settings import ExamSettings, sets_of
 from tasks.evaluation.exams.stage import exam
 from tasks.evaluation.heldout.stage import evaluate
@@ -124,11 +125,12 @@ def pretrained(dag: Dag, recipe: Recipe, data: Data | None = None, variant: bool
     drawn: dict[str, Any] = {"mixture": mixture} if (mixture := mixture_of(dag, recipe)) else {}
     drawn |= {"variant": True} if variant else {}
     drawn |= {"start": started(dag, recipe)} if recipe.model.origin else {}
+    drawn |= sat_on_the_way(dag, recipe)
     model = dag.add(
         pretrain,
         shards=data.shards,
         tokenizer=data.tokenizer,
-        settings=recipe.training.model_copy(update={"mixture": ()}),
+        settings=recipe.training.model_copy(update={"mixture": (), "exams": None}),
         model=recipe.model,
         seed=recipe.seed,
         **arranged,
@@ -137,6 +139,18 @@ def pretrained(dag: Dag, recipe: Recipe, data: Data | None = None, variant: bool
     scored = recipe.evaluate.heldout
     dag.add(evaluate, model=model, shards=data.shards, settings=scored, **arranged)
     return model
+
+
+def sat_on_the_way(dag: Dag, recipe: Recipe) -> dict[str, Any]:
+    """The exams that training is to stop for; none where the recipe names none."""
+    training = recipe.training
+    if training.exams is None:
+        return {}
+    asked = tuple(dag.look_up(EXAM, path) for path in training.exams.files)
+    if len({one.name for one in asked}) < len(asked):
+        names = ", ".join(one.name for one in asked)
+        raise BadInput(f"pretrain.exams.files: of {names} two have the same name; rename one")
+    return {"exams": ExamsDuring(exams=asked, steps=training.exams.steps(training.steps))}
 
 
 def arrangement(dag: Dag, recipe: Recipe, data: Data) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from tasks.synthesis.settings import GradeSettings, ShareSettings, SynthesizeSet
 from tasks.tokens.encoder import special_token
 from tasks.tokens.shards.settings import ShardSettings
 from tasks.tokens.vocabulary.settings import TokenizerSettings
-from tasks.training.agreement import check_objective, check_rates
+from tasks.training.agreement import check_exams, check_objective, check_rates
 from tasks.training.settings import (
     ModelSettings,
     PretrainSettings,
@@ -154,6 +154,7 @@ class Recipe(Settings):
             self.model.config(self.tokenizer.vocab_size, self.pretrain.context)
             check_objective(self.model, self.pretrain)
             check_rates(self.model, self.pretrain.optimizer)
+            check_exams(self.pretrain.exams, self.model.family)
             self.vocabulary()
         return self
 

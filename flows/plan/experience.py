@@ -31,7 +31,7 @@ NOMINAL: Mapping[str, Mapping[str, float]] = {
     "tokenizer": {"": 0.1, "bytes": 4e-7},
     "shards": {"": 0.1, "bytes": 8e-8},
     "packing": {"": 0.02, "bytes": 2e-8},
-    "pretrain": {"": 0.5, "steps": 0.01, "cold": COLD_SECONDS},
+    "pretrain": {"": 0.5, "steps": 0.01, "asked": 5e-5, "cold": COLD_SECONDS},
     "trunk": {"": 0.2, "steps": 0.003, "cold": COLD_SECONDS},
     "sweep": {"": 0.2, "steps": 0.003, "cold": COLD_SECONDS},
     "evaluate": {"": 0.2, "bytes": 4e-7},

@@ -8,6 +8,7 @@ can be compared (`flows.plan.experience`):
     files    of these sources
     flops    forward and backward, of what it trains or scores
     steps    of the optimizer; or rows, replies, resamplings
+    asked    tokens that are read for exams on the way
     params   of the model that it leaves
     cold     1 for the first training of a process, which has to import what trains
     rate     FLOP per second that its devices are taken to reach
@@ -16,6 +17,7 @@ can be compared (`flows.plan.experience`):
 import math
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from cluster.artifact import Artifact
@@ -25,6 +27,7 @@ from flows.plan.dag import Node
 from model.flops import flops_per_token, parameter_count
 from tasks.data.reading.settings import SourceSettings
 from tasks.data.reading.sources import resolve
+from tasks.evaluation.exams.during import ExamsDuring
 from tasks.scaling.sweep.plan import MemberSettings, TrunkSettings
 from tasks.serving.batch.settings import MOST_TOKENS
 from tasks.training.costs import training_flops
@@ -103,12 +106,23 @@ def _tokenizer(node: Node, place: Placement, size: Sizes) -> Work:
 def _pretrain(node: Node, place: Placement, size: Sizes) -> Work:
     model, training = node.literals["model"], node.literals["settings"]
     config = model.config(vocabulary(node), training.context)
+    asked = _asked_tokens(node.literals.get("exams"))
+    tokens = training.tokens + asked / 3  # exams go forward only
     return {
-        "flops": float(training_flops(config, training) * training.tokens),
+        "flops": float(training_flops(config, training) * tokens),
         "steps": float(training.steps),
+        "asked": asked,
         "params": float(parameter_count(config)),
         "rate": nominal_speed(place, config.width),
     }
+
+
+def _asked_tokens(exams: ExamsDuring | None) -> float:
+    """Tokens that are read for exams during a training, at four bytes each."""
+    if exams is None:
+        return 0.0
+    files = [path for exam in exams.exams for path in exam.asked_files]
+    return sum(Path(path).stat().st_size for path in files) / 4 * len(exams.steps)
 
 
 def _sweep(node: Node, place: Placement, size: Sizes) -> Work:

@@ -131,8 +131,29 @@ def training(artifact: Artifact) -> View:
     return {
         "stage": name,
         "plot": plots.loss_curve(rows, name) if drawn else "",
+        "exams": sat_on_the_way(artifact.manifest.facts.get("exams", [])),
         "figures": figures,
     }
+
+
+def sat_on_the_way(points: Sequence[View]) -> list[View]:
+    """Of exams during a training each one's first figure over the steps, with its interval, and the
+    steps at which there was none.
+    """
+    found = []
+    for exam in dict.fromkeys(point["exam"] for point in points):
+        mine = [point for point in points if point["exam"] == exam]
+        first = next((point["figure"] for point in mine if "figure" in point), None)
+        drawn = [point for point in mine if first and point.get("figure") == first]
+        title = f"{exam}, {words.label(first)}" if first else exam
+        found.append(
+            {
+                "title": title,
+                "plot": plots.score_curve(drawn, title) if drawn else "",
+                "failed": [point for point in mine if "why" in point],
+            }
+        )
+    return found
 
 
 def classes(stages: Stages) -> View:

@@ -1,5 +1,6 @@
 """The report's plots as inline SVG, drawn by matplotlib in the page's own type and colours."""
 
+import html
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +57,25 @@ def loss_curve(rows: Sequence[Mapping[str, Any]], title: str) -> str:
         _frame_losses(axes, loss)
 
     return svg(draw, f"Training loss of {title} by step", (3.7, 2.5))
+
+
+def score_curve(points: Sequence[Mapping[str, Any]], title: str) -> str:
+    """A score by step with its 95 % interval; dashed is what a guess would have. Points are those
+    of `tasks.training.exams`.
+    """
+    steps = [point["step"] for point in points]
+    low, high = zip(*(point["interval"] for point in points), strict=True)
+    guess = points[-1]["baseline"]
+
+    def draw(axes: Axes) -> None:
+        axes.fill_between(steps, low, high, color=SHADES[0], alpha=0.4, linewidth=0)
+        axes.plot(steps, [point["value"] for point in points], color=ACCENT, marker=".")
+        if guess is not None:
+            axes.axhline(guess, color=WARM, linewidth=0.9, linestyle="--")
+        axes.set_xlabel("step")
+        axes.set_ylabel(title.rpartition(", ")[2])
+
+    return svg(draw, f"Score by step of {html.escape(title)}", (3.7, 2.5))
 
 
 def loss_curves(curves: Sequence[Sequence[Sequence[float]]], by: str, title: str) -> str:

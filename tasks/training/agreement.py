@@ -1,8 +1,9 @@
-"""Whether a network, its objective and its optimizer belong together."""
+"""Whether a network, its objective, its optimizer and its exams belong together."""
 
 from cluster.errors import BadInput
 from model.objectives.catalog import OBJECTIVES, learned_by
 from model.objectives.lengths import window
+from tasks.training.exams import ExamTimes
 from tasks.training.settings import (
     WITHOUT_HEAD,
     ModelSettings,
@@ -44,4 +45,13 @@ def check_objective(model: ModelSettings, training: ObjectiveSettings) -> None:
             "pretrain.objective is permuted, which lays tokens out in another order than that of "
             f"the text; positions {config.positions} and window {config.window} go by the layout. "
             "Take a model with positions rope, learned or sinusoidal and no window"
+        )
+
+
+def check_exams(exams: ExamTimes | None, family: str) -> None:
+    """Raise BadInput for exams of a model that answers nothing."""
+    if exams and family == "encoder":
+        raise BadInput(
+            "pretrain.exams: model.family is encoder, which neither writes nor chooses an answer; "
+            "they are for decoder and encoder_decoder"
         )

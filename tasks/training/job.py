@@ -13,6 +13,7 @@ from cluster.home import subfolder
 from cluster.tracking import Tracker
 from tasks.tokens.steps import Steps
 from tasks.training.early_stopping import EarlyStopping
+from tasks.training.exams import Exams
 from tasks.training.settings import OptimizerSettings, Precision
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class TrainJob:
     `most_skipped` batches with an outrageous loss are skipped (`tasks.training.spikes`); with 0,
     only a loss that is not finite ends the training. `flops_per_token`, forward and backward, are
     for telling the speed. `layer_decay` is each layer's rate over that of the one above it.
-    With `stopping` it may end earlier, and ends with its best weights.
+    With `stopping` it may end earlier, and ends with its best weights. `exams` are sat on the way.
     `keep_state` leaves a checkpoint of the last step too, for another training to go on from.
     """
 
@@ -73,6 +74,7 @@ class TrainJob:
     micro_samples: int | None = None
     layer_decay: float = 1.0
     stopping: EarlyStopping | None = None
+    exams: Exams | None = None
     precision: Precision = "fp32"
     seed: int = 0
     data: str = ""

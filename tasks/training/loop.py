@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -34,6 +35,7 @@ from tasks.training.micro_batches import count_targets, count_tokens, mean_loss,
 from tasks.training.prefetch import Prefetcher
 from tasks.training.process import is_fast, seed_dropout, terminated, threads
 from tasks.training.schedule import factor
+from tasks.training.sitting import sit
 from tasks.training.spikes import (
     SKIPPED,
     WINDOW,
@@ -135,7 +137,10 @@ class Trainer:
         if found:
             made = self.done - self.scale.skipped
             state.load_moments(self.engine, self.layout, read, made)
-        self.hang_seconds, self.traced_steps = placement.hang_seconds, placement.profile_steps
+        hang = {"timeout": placement.hang_seconds, "exit": True, "file": STDERR}
+        # It waits in C: a step that hangs with the interpreter's lock is ended too.
+        self.alive = partial(faulthandler.dump_traceback_later, **hang)
+        self.traced_steps = placement.profile_steps
         self.stop = threading.Event()
         self.saved_at = time.monotonic()
         self.writing: checkpoint.Writing | None = None
@@ -158,13 +163,14 @@ class Trainer:
             Prefetcher(self.fetch, first, self.job.steps) as batches,
         ):
             for step in range(first, self.job.steps + 1):
-                # It waits in C: a step that hangs with the interpreter's lock is ended too.
-                faulthandler.dump_traceback_later(self.hang_seconds, exit=True, file=STDERR)
+                self.alive()
                 row, asked = self.step(step, batches)
                 made_step()
                 self.done = step
                 if self.looks.due(step):
                     row[VALIDATION] = self.look(step)
+                if (exams := self.job.exams) and step in exams.steps:
+                    row |= sit(exams, self.engine, self.layout, self.world, self.alive)
                 if self.world.leads:
                     self.metrics.append(row)
                     self.reporter.progress(row)
@@ -186,7 +192,7 @@ class Trainer:
 
     def look(self, step: int) -> float:
         """The loss on the validation rows; the best weights are kept."""
-        faulthandler.dump_traceback_later(self.hang_seconds, exit=True, file=STDERR)
+        self.alive()
         loss = mean_loss(self.engine, self.program.validation, self.world.device)
         loss = self.world.broadcast(loss)  # on GPUs the ranks may differ in the last bit
         if self.looks.add(step, loss):

@@ -34,6 +34,8 @@ from tasks.tokens.mixture.settings import Mixture
 from tasks.tokens.roles import NAMES, TOKENIZER_FILES
 from tasks.training.context_parallel import check_context_parallel
 from tasks.training.costs import training_flops
+from tasks.training.exams import SECONDS, Exams, points
+from tasks.training.exams import figures as scores
 from tasks.training.facts import Trained
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.launch import launch, load_trained
@@ -60,11 +62,12 @@ def train_network(
     packing: Artifact | None = None,
     mixture: Mixture | None = None,
     start: Artifact | None = None,
+    exams: Exams | None = None,
     keep_state: bool = False,
 ) -> Objective:
     """The trained network with its objective, on the CPU; `metrics.jsonl`, facts and metrics are in
-    the draft. It goes on from the weights of `start`, if there are any. `keep_state` leaves the
-    last step's checkpoint in the scratch folder.
+    the draft. It goes on from the weights of `start`, if there are any, and sits `exams` on the
+    way. `keep_state` leaves the last step's checkpoint in the scratch folder.
 
     Objectives other than causal need the `vocabulary`. Raises BadInput for a shape that cannot be
     built or will not fit into memory, a context longer than the split, and a batch or a network
@@ -84,7 +87,7 @@ def train_network(
         program, shards.path, config, settings, vocabulary, seed, arranged, begun
     )
     data = _bytes_of(shards, packing)
-    job = _job(build_program, config, settings, seed, data, draft, keep_state)
+    job = _job(build_program, config, settings, seed, data, draft, exams, keep_state)
     weights = launch(job, draft.placement)
     module = with_objective(build(config), settings.objective, generator_size=settings.generator)
     load_trained(module, weights)
@@ -109,6 +112,7 @@ def train_network(
         "epochs": round(job.batches.total / len(order), 3),
         "sources": sources,
         "history": thin(rows, ("step", "loss", "lr")),
+        **({"exams": points(rows)} if exams else {}),
     }
     return module
 
@@ -120,6 +124,7 @@ def _job(
     seed: int,
     data: str,
     draft: Draft,
+    exams: Exams | None,
     keep_state: bool,
 ) -> TrainJob:
     return TrainJob(
@@ -138,6 +143,7 @@ def _job(
         tracker=draft.tracker,
         on_progress=draft.progress,
         checkpoint_seconds=draft.placement.checkpoint_seconds,
+        exams=exams,
         keep_state=keep_state,
     )
 
@@ -230,7 +236,15 @@ def figures(rows: list[Row], config: ModelConfig, settings: ObjectiveSettings) -
         "tokens_per_second": round(rate, 1),
         "flops_per_second": round(rate * training_flops(config, settings), 1),
         **({"mfu": round(_mean(rows, "mfu"), 4)} if all("mfu" in row for row in rows) else {}),
+        **_scored([row for row in rows if SECONDS in row]),
     }
+
+
+def _scored(rows: list[Row]) -> dict[str, float]:
+    """The newest scores of exams, and what all of them took."""
+    if not rows:
+        return {}
+    return scores(rows[-1]) | {SECONDS: round(sum(row[SECONDS] for row in rows), 3)}
 
 
 def _mean(rows: list[Row], name: str) -> float:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from cluster.errors import BadInput
-from cluster.settings import Settings, said
+from cluster.settings import Aside, Settings, said
 from model.config import MATRIX_KINDS, Family, ParameterKind, from_depth, resized
 from model.longer import Extension, lengthened
 from model.objectives.catalog import DEFAULT, OBJECTIVES, ObjectiveName
@@ -16,6 +16,7 @@ from tasks.tokens.mixture.settings import MixtureStage, check_stages
 from tasks.tokens.origins import MODEL, family_of, shape_of
 from tasks.tokens.packing.settings import PackingKind
 from tasks.tokens.steps import Steps
+from tasks.training.exams import ExamTimes
 
 if TYPE_CHECKING:
     from model.config import ModelConfig
@@ -308,6 +309,16 @@ class PretrainSettings(TrainSettings, ObjectiveSettings):
     mixture: tuple[MixtureStage, ...] = Field(
         (), description="shares of the sources by stages of training; empty: sources[].weight"
     )
+
+    exams: Annotated[ExamTimes | None, Aside()] = Field(
+        None, description="exams that the network sits on the way, as it is after some steps"
+    )
+
+    @model_validator(mode="after")
+    def _exams_on_the_way(self) -> "PretrainSettings":
+        if self.exams:
+            self.exams.steps(self.steps)
+        return self
 
     @model_validator(mode="after")
     def _fitting_stages(self) -> "PretrainSettings":

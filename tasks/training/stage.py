@@ -11,6 +11,7 @@ from tasks.tokens.encoder import load
 from tasks.tokens.mixture.settings import Mixture
 from tasks.tokens.shards.facts import EncodingFacts
 from tasks.training.agreement import check_objective, check_rates
+from tasks.training.exams import AskedExams
 from tasks.training.outcome import outcome
 from tasks.training.settings import (
     ModelSettings,
@@ -32,19 +33,22 @@ def pretrain(
     mixture: Mixture | None = None,
     variant: bool = False,
     start: Artifact | None = None,
+    exams: AskedExams | None = None,
 ) -> None:
     """Train a network on the shards' training split, from scratch or going on from the model
     `start`; the artifact is its model folder. Without a packing, samples are windows of the split;
-    a mixture needs one. A `variant` is one of several: if it diverges or runs out of memory its
-    facts say so (`status`, `why`), and it has no model.
+    a mixture needs one. The network sits `exams` as it is after some steps. A `variant` is one of
+    several: if it diverges or runs out of memory its facts say so (`status`, `why`), and it has no
+    model.
 
     Files: `config.json`, `model.safetensors`, `tokenizer.json`, `tokenizer_config.json`, and
     `metrics.jsonl` with a row per step; where the objective learns something beside the network,
     `objective/model.safetensors`. Facts: `objective` (its settings), `context`, `seed`,
     `steps`, `batch_samples`, `batch_ramp`, `samples_seen`, `skipped_batches`, `epochs`, `sources`
-    (what was seen of each, and how often), `mixture`, `vocab_size`, `history`. Metrics: `params`,
-    `params_non_embedding`, `train_loss` (nats a target, mean of the last twentieth of the steps),
-    `train_seconds`, `tokens_per_second`, `flops_per_second`.
+    (what was seen of each, and how often), `mixture`, `vocab_size`, `history`, `exams` (every
+    score, or why there is none). Metrics: `params`, `params_non_embedding`, `train_loss` (nats a
+    target, mean of the last twentieth of the steps), `train_seconds`, `tokens_per_second`,
+    `flops_per_second`; the last `exams/NAME.FIGURE` and the `exam_seconds` of all.
     Raises BadInput, before anything trains, when shards, tokenizer, model and objective do not
     belong together.
     """
@@ -53,6 +57,7 @@ def pretrain(
     check_agreement(shards, tokenizer)
     from tasks.training import pretraining
     from tasks.training.samples import vocabulary_of
+    from tasks.training.sitting import prepared
 
     encoder = load(tokenizer)
     vocabulary = vocabulary_of(encoder, settings, model.family)
@@ -61,6 +66,8 @@ def pretrain(
     )
     begun = {"start": start} if start else {}
     draft.tracker.datasets({"shards": shards, "tokenizer": tokenizer, **begun})
+    config = pretraining.shape(model, encoder.ids, settings.context, start)
+    sat = prepared(exams, config, settings.objective, encoder, start) if exams else None
     with outcome(draft) if variant else nullcontext():
         trained = pretraining.train_network(
             shards,
@@ -73,6 +80,7 @@ def pretrain(
             packing=packing,
             mixture=mixture,
             start=start,
+            exams=sat,
         )
         pretraining.write_model(trained, tokenizer, encoder, start, draft)
         loss = draft.metrics["train_loss"]

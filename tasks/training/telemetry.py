@@ -15,6 +15,7 @@ from cluster.files import write_atomically
 from cluster.handover import obtain, publish
 from cluster.home import apart
 from cluster.tracking import Tracker
+from tasks.training.exams import SECONDS, bounds, figures, leading
 from tasks.training.job import METRICS, Progress
 
 REPORTED = "reported.json"
@@ -26,6 +27,7 @@ TIMING = (
     "flops_per_second",
     "mfu",
     "memory_bytes",
+    SECONDS,
 )
 Row = dict[str, Any]
 
@@ -65,12 +67,16 @@ class Reporter:
     ) -> None:
         self._folder, self._steps = folder, steps
         self._tracker, self._on_progress = tracker, on_progress
+        self._scores: dict[str, float] = {}
 
-    def progress(self, row: Row) -> None:
-        """Show the newest row."""
-        if self._on_progress:
-            figures = {key: row[key] for key in ("loss", "tokens_per_second")}
-            self._on_progress(row["step"], self._steps, "steps", **figures)
+    def progress(self, *rows: Row) -> None:
+        """Show the newest of some rows in order, and the newest scores of exams."""
+        if not self._on_progress:
+            return
+        for row in rows:
+            self._scores |= leading(row)
+        shown = {key: rows[-1][key] for key in ("loss", "tokens_per_second")} | self._scores
+        self._on_progress(rows[-1]["step"], self._steps, "steps", **shown)
 
     def final(self, step: int) -> None:
         """Rows up to `step` will not be trained again: send those not sent yet to the tracker.
@@ -84,7 +90,7 @@ class Reporter:
         sent = json.loads(noted.read_text())["step"] if noted.exists() else 0
         rows = [r for r in rows_after(self._folder / METRICS, sent) if r["step"] <= step]
         if rows:
-            self._tracker.metrics(rows)
+            self._tracker.metrics([row | figures(row) | bounds(row) for row in rows])
             write_atomically(noted, json.dumps({"step": rows[-1]["step"]}))
 
 
@@ -111,7 +117,8 @@ class Follower:
             ended = self._done.wait(self._pause)
             obtain(self._path, growing=True)
             if (row := last_row(self._path)) and row["step"] != told:
-                self._reporter.progress(row)
+                # Fewer than were told: a step is made again.
+                self._reporter.progress(*rows_after(self._path, min(told, row["step"] - 1)))
                 told = row["step"]
             self._reporter.final(self._final_step())
 

@@ -21,6 +21,7 @@ from flows.plan.estimate import estimate
 from flows.recipe import Recipe
 from flows.views.inspection import lineage_of
 from model import hub
+from tasks.evaluation.exams.results import NamedCandidate, take_exam
 from tasks.inference.generation import load_model
 from tasks.tokens.chat import prompt_ids
 from tasks.tokens.encoder import load
@@ -99,9 +100,18 @@ def test_a_model_is_the_same_wherever_it_lies_until_a_byte_of_it_changes(
 def test_training_goes_on_from_the_weights_and_keeps_the_tokenizer(
     folder: Path, text: Path, store: Store
 ) -> None:
-    recipe = adaptation(str(folder), "pretrain", str(text), None, SMALL)
+    rows = [{"question": "say the", "choices": ["numbers", "one two"], "answer": 0}]
+    (text.parent / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    exam = text.parent / "say.yaml"
+    exam.write_text("name: say\nkind: choice\nrows: rows.jsonl\n")
+    sat = f"pretrain.exams={{files: [{exam}], every: 1}}"
+    recipe = adaptation(str(folder), "pretrain", str(text), None, (*SMALL, sat))
     done = carried_out(recipe, "evaluate")
     model = done["pretrain"]
+    scored, _ = take_exam(store, NamedCandidate("it", model), exam)
+    points = [p for p in model.manifest.facts["exams"] if p["figure"] == "accuracy"]
+    assert [p["step"] for p in points] == [1, 2]
+    assert points[-1]["value"] == scored.manifest.metrics["accuracy"]
     before, after = weights(folder), weights(model.path)
     assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
     assert any(not before[name].equal(after[name]) for name in before)

@@ -76,6 +76,7 @@ ELSEWHERE = {
     "pretrain.packing": "stage `packing`, whose index is the order of samples",
     "model.from": "argument `start` of the stage: tests/flows/test_adapt.py",
     "model.longer": "with `start`: the same",
+    "pretrain.exams": "argument `exams` of the stage: tests/flows/test_exams_on_the_way.py",
     "pretrain.mixture": "argument `mixture` of the stage: tests/flows/test_mixed_pretraining.py",
 }
 OF_THE_ENGINE = (

@@ -115,6 +115,23 @@ def test_a_network_can_be_divided_otherwise_when_a_training_goes_on(
     assert losses(folder / name) == pytest.approx(losses(folder / "undivided"), rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["sitting-0-1", "sitting-0-2", "sitting-3-1"])
+def test_each_rank_puts_its_exams_to_the_whole_network(folder: Path, name: str) -> None:
+    """The last scores are of the weights that training ends with; no other step has any."""
+    told, weights = rows(folder / name), load_file(folder / name / WEIGHTS)
+    assert [row["step"] for row in told if "exams" in row] == [2, 12]
+    for layer, found in told[-1]["exams"].items():
+        inside = (w for n, w in weights.items() if n.startswith(f"model.network.blocks.{layer}."))
+        total = float(sum(w.double().sum() for w in inside))
+        assert found["results"]["sum"]["value"] == pytest.approx(total, abs=1e-9)
+    assert list(told[-1]["exams"]) == ["0", "1"]
+
+
+def test_an_exam_that_breaks_on_one_rank_ends_both(folder: Path) -> None:
+    told = [(folder / f"unseated-{rank}.txt").read_text() for rank in (0, 1)]
+    assert all("the second exam is broken" in one for one in told)
+
+
 def test_ranks_with_more_targets_count_for_more(folder: Path) -> None:
     assert losses(folder / "uneven") == pytest.approx(losses(folder / "uneven-alone"), rel=1e-5)
 

@@ -2,8 +2,8 @@
 
 import ctypes
 import itertools
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch import nn
 from model.config import from_depth
 from model.objectives.modules import with_objective
 from model.transformer import Transformer
+from tasks.training.exams import Exams
 from tasks.training.job import Program, TrainJob
 from tasks.training.settings import OptimizerSettings, RateScales
 
@@ -134,6 +135,42 @@ def packed_batch(first: int, count: int) -> dict[str, np.ndarray]:
     documents = np.tile([1] * 5 + [2] * 3, (count, 1))
     positions = np.tile([*range(5), *range(3)], (count, 1))
     return {"inputs": inputs, "targets": targets, "documents": documents, "positions": positions}
+
+
+@dataclass(frozen=True)
+class Sum:
+    """An exam whose score is the sum of the weights of a network's layer."""
+
+    name: str
+
+    def sit(self, network: Any, progress: Callable[[int, int], object]) -> dict[str, Any]:
+        progress(1, 1)
+        weights = network.blocks[int(self.name)].state_dict().values()
+        value = float(sum(w.double().sum() for w in weights))
+        point = {"value": value, "interval": [value, value], "n": 1, "baseline": None}
+        return {"results": {"sum": point}, "better": "higher"}
+
+
+@dataclass(frozen=True)
+class Broken(Sum):
+    """One that fails as no exam should."""
+
+    def sit(self, network: Any, progress: Callable[[int, int], object]) -> dict[str, Any]:
+        raise RuntimeError("the second exam is broken")
+
+
+def dividable_of(weights: Mapping[str, torch.Tensor]) -> Transformer:
+    """The network of the weights of `dividable`."""
+    module = dividable().module
+    state = {name.removeprefix("model."): weight for name, weight in weights.items()}
+    module.load_state_dict(state)
+    return module.network
+
+
+def sitting_job(folder: Path, second: type[Sum] = Sum) -> TrainJob:
+    """A real network that sits two exams, one by each of two ranks."""
+    exams = Exams((2, 12), (Sum("0"), second("1")), dividable_of)
+    return job(folder, build=dividable, exams=exams)
 
 
 def hanging() -> Program:

@@ -37,6 +37,7 @@ def main(folder: Path, rank: int) -> None:
         team = Placement(workers=2, tensor_parallel=2, zero_stage=stage)
         train(divided_job(folder / f"divided-{stage}"), team)
     train(uneven_job(folder / "uneven"), Placement(workers=2, zero_stage=1))
+    sit_exams(folder, rank)
     stop_and_go_on(folder, rank)
     regroup(folder)
     for name, harm in (("nan", poison), ("flip", flip), ("torn", tear), ("lost", lose)):
@@ -65,6 +66,17 @@ def divided_job(folder: Path, break_at: int = 0) -> TrainJob:
         optimizer=SLOW,
         checkpoint_seconds=1e-6 if break_at else 60,
     )
+
+
+def sit_exams(folder: Path, rank: int) -> None:
+    """Networks whole on each rank, divided by tensors, and sharded; one exam each. Then a rank's
+    exam alone fails.
+    """
+    for stage, parts in ((0, 1), (0, 2), (3, 1)):
+        place = Placement(workers=2, zero_stage=stage, tensor_parallel=parts)
+        train(toy.sitting_job(folder / f"sitting-{stage}-{parts}"), place)
+    told = error_of(toy.sitting_job(folder / "unseated", toy.Broken), Placement(workers=2))
+    (folder / f"unseated-{rank}.txt").write_text(told)
 
 
 def stop_and_go_on(folder: Path, rank: int) -> None:

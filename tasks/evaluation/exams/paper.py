@@ -1,8 +1,10 @@
 """An exam's paper: its rows read, its requests written, to be put to a candidate and graded.
 
-paper = read_paper(exam)
-sheet = sat(paper, candidate, progress)
-results = results_of(paper, sheet)
+    paper = read_paper(exam)
+    sheet = sat(paper, candidate, progress)
+    results = results_of(paper, sheet)
+
+A paper is read once and may be sat by many.
 """
 
 from collections import Counter
