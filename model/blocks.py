@@ -18,6 +18,7 @@ from model.masks import Sight
 from model.norms import RMSNorm
 from model.positions import Rotation
 from model.ragged import RaggedLayer
+from model.relative_attention import DisentangledAttention, Relative
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,22 @@ class Context:
     """What the layers of a stack look at beside their input.
 
     The sight of self-attention by window (of ragged rows one each), rotary angles by their kind,
-    and an encoder's states with the sight of them.
+    an encoder's states with the sight of them, and vectors of distances.
     """
 
     sights: dict[int | None, Sight | list[Sight]]
     rotations: dict[Rope | None, Rotation | None]
     memory_BSD: Tensor | None = None
     memory_sight: Sight = field(default_factory=Sight)
+    relative: Relative | None = None
+
+    def places(self, rope: Rope | None) -> Rotation | Relative | None:
+        """What tells a layer where tokens are, with rotary positions of this kind."""
+        return self.relative or self.rotations[rope]
+
+
+ATTENTION: dict[str, type[Attention]] = {"disentangled": DisentangledAttention}
+"""By the positions that need an attention of their own."""
 
 
 class Block(nn.Module):
@@ -45,7 +55,7 @@ class Block(nn.Module):
         super().__init__()
         self.config = config
         self.window, self.rope = config.layer_window(layer), config.layer_rope(layer)
-        attention = LatentAttention if config.latent else Attention
+        attention = LatentAttention if config.latent else ATTENTION.get(config.positions, Attention)
         experts = config.layer_experts(layer)
         skipped = layer == 0 and config.skip_first_norm
         self.attention = Residual(config, attention(config), normed=not skipped)
@@ -61,7 +71,7 @@ class Block(nn.Module):
         self, x_BTD: Tensor, context: Context, past: LayerCache | RaggedLayer | None = None
     ) -> Tensor:
         """The next layer's input, `[B, T, D]`."""
-        attending = (context.sights[self.window], context.rotations[self.rope], past)
+        attending = (context.sights[self.window], context.places(self.rope), past)
         if self.config.residual != "serial":
             return self._parallel(x_BTD, *attending)
         x_BTD = self.attention(x_BTD, *attending)

@@ -18,7 +18,7 @@ Family = Literal["decoder", "encoder", "encoder_decoder"]
 Norm = Literal["rms", "layer"]
 NormPlacement = Literal["pre", "post", "sandwich", "after"]
 Residual = Literal["serial", "parallel", "parallel_norms"]
-Positions = Literal["rope", "learned", "sinusoidal", "alibi", "relative"]
+Positions = Literal["rope", "learned", "sinusoidal", "alibi", "relative", "disentangled"]
 Activation = Literal["swiglu", "geglu", "geglu_exact", "gelu", "gelu_tanh", "relu", "relu2"]
 Bias = Literal["none", "qkv", "attention", "feedforward", "all"]
 QKNorm = Literal["none", "head", "all"]
@@ -84,7 +84,8 @@ class ModelConfig:
     turns all."""
     relative_buckets: int = 32
     relative_distance: int = 128
-    """Relative positions (T5): learned buckets, and the distance from which all share the last."""
+    """Relative positions (T5: a bias each; DeBERTa, disentangled: a vector each): learned buckets,
+    and the distance from which all share the last."""
 
     activation: Activation = "swiglu"
     experts: ExpertConfig | None = None
@@ -155,6 +156,11 @@ class ModelConfig:
         yield (
             self.positions != "rope" or self.rotary_dim is not None or self.rope_dim % 2 == 0,
             "head_dim", "even, for rotary positions turn pairs of numbers",
+        )  # fmt: skip
+        yield (
+            self.positions != "disentangled"
+            or (self.family, self.kv_heads, self.qk_norm) == ("encoder", self.heads, "none"),
+            "positions", "another unless family is encoder, kv_heads all heads and qk_norm none",
         )  # fmt: skip
         turned = 2 * math.ceil((self.rotary_dim or 0) / 2)
         yield turned <= self.head_dim, "rotary_dim", f"at most {self.head_dim // 2 * 2}"
@@ -235,11 +241,12 @@ class ModelConfig:
     @property
     def score_scale(self) -> float:
         """Factor on query-key products; with muP that of heads of 16, the dial's, times as much as
-        heads are smaller.
+        heads are smaller. Disentangled ones are three sums (He et al. 2021, section 3.1).
         """
         if self.mup_base_width:
             return math.sqrt(16) / self.head_dim
-        return self.attention_scale or 1 / math.sqrt(self.head_dim)
+        sums = 3 if self.positions == "disentangled" else 1
+        return self.attention_scale or 1 / math.sqrt(sums * self.head_dim)
 
     def layer_window(self, layer: int) -> int | None:
         """The attention window of one layer, counted from 0."""

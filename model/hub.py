@@ -32,7 +32,7 @@ from model.transformer import Transformer
 LEFT_OUT = re.compile(
     r"\.attn\.(masked_)?bias$|rotary_emb\.inv_freq$|position_ids$"  # fixed masks and tables
     r"|EncDecAttention\.relative_attention_bias\.weight$|^final_logits_bias$"  # never used
-    r"|^(cls\.seq_relationship|sop_classifier)\."  # the head of another objective
+    r"|^(cls\.seq_relationship|sop_classifier|(lm|mask)_predictions)\."  # of another objective
     r"|^(score|classifier|qa_outputs|classification_head|head\.(dense|norm))\."  # of another task
 )
 """Names a published file may hold beside our tensors."""
@@ -44,8 +44,8 @@ POOLERS = ("pooler.dense.weight", "pooler.weight")
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """Where weights are, the first that there is; of each also an index of several."""
 PREFIXES = (
-    "transformer.", "bert.", "roberta.", "distilbert.", "albert.", "electra.", "model.",
-    "gpt_neox.",
+    "transformer.", "bert.", "roberta.", "distilbert.", "albert.", "electra.", "deberta.",
+    "model.",     "gpt_neox.",
 )  # fmt: skip
 """What files of a class with a head have before the names of the base class."""
 TWINS = {

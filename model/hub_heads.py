@@ -85,6 +85,7 @@ PLACES: dict[str, dict[Kind, Place]] = {
     "distilbert": _encoder("distilbert.", {"pooler": "pre_classifier", "classifier": "classifier"}),
     "albert": _encoder("albert.", {"classifier": "classifier"}),
     "electra": _encoder("electra.", ROBERTA_NAMES),
+    "deberta-v2": _encoder("deberta.", {"pooler": "pooler.dense", "classifier": "classifier"}),
 }
 """By `model_type`, then by kind of head."""
 

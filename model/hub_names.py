@@ -249,6 +249,19 @@ ALBERT: Names = {
     "=head_bias": "predictions.bias",
     "head": "predictions.decoder",
 }
+DEBERTA_V2_BASE: Names = {
+    **BERT_BASE,
+    "blocks.*.attention.inner.qkv": tuple(
+        f"encoder.layer.*.attention.self.{part}_proj" for part in ("query", "key", "value")
+    ),
+    "relative_embedding": "encoder.rel_embeddings",
+    "relative_norm": "encoder.LayerNorm",
+}
+DEBERTA_V2: Names = {
+    **BERT,
+    **_within("", "deberta.", DEBERTA_V2_BASE),
+    "pooler": "pooler.dense",
+}
 ELECTRA_BASE: Names = {**BERT_BASE, "embedding_projection": "embeddings_project"}
 ELECTRA: Names = {
     **_within("", "electra.", ELECTRA_BASE),
@@ -388,6 +401,7 @@ NAMES: dict[str, Names] = {
     "distilbert": DISTILBERT,
     "albert": ALBERT,
     "electra": ELECTRA,
+    "deberta-v2": DEBERTA_V2,
     "modernbert": MODERNBERT,
     "t5": T5,
     "mt5": T5,
@@ -402,6 +416,7 @@ VARIANTS: dict[str, Callable[[ModelConfig], Names]] = {
     "distilbert": _encoder(DISTILBERT_BASE),
     "albert": _encoder(ALBERT_BASE),
     "electra": _encoder(ELECTRA_BASE),
+    "deberta-v2": _encoder(DEBERTA_V2_BASE),
     "modernbert": _encoder(MODERNBERT_BASE),
     "t5": _t5,
     "mt5": _t5,

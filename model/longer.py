@@ -12,7 +12,7 @@ from typing import Literal
 from model.config import ModelConfig, RopeScaling
 
 Extension = Literal["yarn", "theta"]
-UNBOUNDED = ("sinusoidal", "alibi", "relative")
+UNBOUNDED = ("sinusoidal", "alibi", "relative", "disentangled")
 """Positions that are defined for any length."""
 
 

@@ -25,12 +25,12 @@ class Sight:
         """The mask, also for the plain triangle; None where all is seen."""
         return nearby(queries, keys, device) if self.causal else self.mask
 
-    def biased(self, bias_HTS: Tensor) -> "Sight":
-        """The same sight, with a bias for what is seen."""
-        _, queries, keys = bias_HTS.shape
-        mask = self.written_out(queries, keys, bias_HTS.device)
-        bias_1HTS = bias_HTS[None]
-        return Sight(bias_1HTS if mask is None else bias_1HTS.where(mask, -torch.inf))
+    def biased(self, bias: Tensor) -> "Sight":
+        """The same sight, with a bias `[H, T, S]` or `[B, H, T, S]` for what is seen."""
+        queries, keys = bias.shape[-2:]
+        mask = self.written_out(queries, keys, bias.device)
+        bias_BHTS = bias if bias.ndim == 4 else bias[None]
+        return Sight(bias_BHTS if mask is None else bias_BHTS.where(mask, -torch.inf))
 
 
 def self_sight(

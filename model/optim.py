@@ -25,6 +25,8 @@ from model.transformer import LanguageModel, Stack
 Group = dict[str, Any]
 NARROWED: tuple[ParameterKind, ...] = ("matrices", "head")
 """Kinds whose rate falls with the width, where any does."""
+PLACED = ("position_embedding", "relative_embedding")
+"""What learned positions are called."""
 BEHIND = ("norm.", "head", "pooler", "multi_token")
 """What comes behind the layers of a stack."""
 
@@ -125,7 +127,7 @@ def _kinds(module: nn.Module) -> Iterator[tuple[ParameterKind, Parameter]]:
     in_blocks |= {
         id(p) for n, p in module.named_parameters() if n.endswith("embedding_projection.weight")
     }
-    placed = {id(m.weight) for n, m in module.named_modules() if n.endswith("position_embedding")}
+    placed = {id(m.weight) for n, m in module.named_modules() if n.endswith(PLACED)}
     looked_up = {id(m.weight) for m in parts if isinstance(m, nn.Embedding)}
     heads = (m for m in parts if isinstance(m, LanguageModel) and not m.headless)
     looked_up -= {id(m.head_weight) for m in heads}

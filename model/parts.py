@@ -91,6 +91,9 @@ def _embeddings(config: ModelConfig) -> Iterator[Part]:
     if config.positions == "relative":
         buckets = config.relative_buckets * config.heads
         yield Part(name="relative positions", layers=stacks, vectors=buckets)
+    if config.positions == "disentangled":
+        vectors = config.relative_buckets * config.width + _norm(config)
+        yield Part(name="relative positions", vectors=vectors)
     if config.embedding_norm:
         yield Part(name="embedding norm", layers=stacks, vectors=_norm(config, config.embedded))
     if config.embedding_width:
@@ -146,12 +149,17 @@ def _attention(config: ModelConfig, name: str, layers: int, span: float) -> Part
     vectors = qkv * config.qkv_bias + config.width * config.attention_bias
     normed = {"none": 0, "head": 2 * config.head_dim, "all": queries + keys}[config.qk_norm]
     vectors += normed if "cross" not in name else 0
+    pairs = 2 * queries * span
+    if config.positions == "disentangled":
+        # Of each distance a query and a key; a token's own meet those of all distances.
+        distances = min(config.relative_buckets, 2 * span - 1)
+        pairs += 2 * queries * distances * (1 + config.width / span)
     return Part(
         name=name,
         layers=layers,
         weights=config.width * (qkv + queries),
         vectors=vectors,
-        pairs=2 * queries * span,
+        pairs=pairs,
         kept=3 * (queries + keys),
         divided=config.width * (qkv + queries) + qkv * config.qkv_bias,
     )

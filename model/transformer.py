@@ -32,6 +32,7 @@ from model.masks import Sight, cross_sight, self_sight, single
 from model.multi_token import MultiToken
 from model.positions import RelativeBias, alibi, rotation, sinusoids
 from model.ragged import RaggedCache
+from model.relative_attention import Relative, bucketed
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,9 @@ class Stack(nn.Module, SplitsContext):
             self.position_embedding = nn.Embedding(rows, config.embedded)
         elif config.positions == "relative":
             self.relative_bias = RelativeBias(config, causal)
+        elif config.positions == "disentangled":
+            self.relative_embedding = nn.Embedding(config.relative_buckets, config.width)
+            self.relative_norm = make_norm(config)
         if config.segments:
             self.segment_embedding = nn.Embedding(config.segments, config.embedded)
         if config.embedding_norm:
@@ -228,7 +232,7 @@ class Stack(nn.Module, SplitsContext):
         if bias_HTS is not None:
             sights = {window: sight.biased(bias_HTS) for window, sight in sights.items()}
         states_BSD = None if memory is None else memory.states_BSD
-        return Context(dict(sights), turns, states_BSD, sight_of_memory)
+        return Context(dict(sights), turns, states_BSD, sight_of_memory, self._relative(queries))
 
     def _place(self, x_BTD: Tensor, positions_BT: Tensor, segments_BT: Tensor | None) -> Tensor:
         """Token vectors with those of their positions and segments."""
@@ -244,6 +248,12 @@ class Stack(nn.Module, SplitsContext):
             x_BTD = self.embedding_norm(x_BTD)
         x_BTD = F.dropout(x_BTD, config.dropout, self.training)
         return self.embedding_projection(x_BTD) if config.embedding_width else x_BTD
+
+    def _relative(self, length: int) -> Relative | None:
+        if self.config.positions != "disentangled":
+            return None
+        states_RD = self.relative_norm(self.relative_embedding.weight)
+        return bucketed(states_RD, length, self.config.relative_distance)
 
     def _bias(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
         if self.config.positions == "alibi":

@@ -32,6 +32,7 @@ COUNTERPARTS = {
     "distilbert": encoders.DISTILBERT,
     "albert": encoders.ALBERT,
     "electra": encoders.ELECTRA,
+    "deberta-v2": encoders.DEBERTA_V2,
     "modernbert": encoders.MODERNBERT,
     "t5": encoder_decoders.T5,
     "mt5": encoder_decoders.MT5,

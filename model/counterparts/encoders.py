@@ -1,6 +1,7 @@
-"""Encoders: BERT, DistilBERT, RoBERTa, XLM-RoBERTa, ALBERT, ELECTRA and ModernBERT."""
+"""Encoders: BERT and what followed it, from RoBERTa to ModernBERT."""
 
 from model.counterparts.entries import (
+    DISENTANGLED,
     ELECTRA_HEADS,
     EMBEDDING_WIDTH,
     MASKED_LM_TIED,
@@ -116,6 +117,20 @@ ELECTRA = Counterpart(
         "pooler_activation": "gelu",
     },
     BERT.demands,
+)
+
+DEBERTA_V2 = Counterpart(
+    "DebertaV2ForMaskedLM",
+    {
+        **BERT.fields,
+        **DISENTANGLED,
+        "norm_epsilon": key("layer_norm_eps", missing=1e-7),
+        "segments": key("type_vocab_size", missing=0),
+        "head_transform": encoder_class("DebertaV2Model", "DebertaV2ForMaskedLM"),
+        "pooler": key("add_pooling_layer", missing=False),
+        "pooler_activation": "gelu",
+    },
+    {"legacy": True, "pooler_hidden_act": "gelu", "conv_kernel_size": 0},
 )
 
 MODERNBERT = Counterpart(

@@ -161,6 +161,48 @@ def masked_lm(file: File) -> bool:
     return str(file.get("architectures")).endswith(("MaskedLM']", "PreTraining']"))
 
 
+DEBERTA: File = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+}
+"""How DeBERTa's released models, from version 2 on, know positions."""
+
+
+def _read_disentangled(file: File) -> str:
+    meant = {"position_biased_input": True, "norm_rel_ebd": "none"} | file
+    for name, value in DEBERTA.items():
+        if meant.get(name) != value:
+            raise ValueError(f"{name} is {meant.get(name)!r}; it must be {value!r}")
+    kinds = file.get("pos_att_type") or ()
+    if set(kinds.split("|") if isinstance(kinds, str) else kinds) != {"c2p", "p2c"}:
+        raise ValueError(f"pos_att_type is {kinds!r}; it must be c2p and p2c")
+    if file.get("position_buckets", -1) < 1:
+        raise ValueError(f"position_buckets is {file.get('position_buckets')!r}; it must be set")
+    return "disentangled"
+
+
+def _furthest(file: File) -> int:
+    said: int = file.get("max_relative_positions", -1)
+    return said if said > 0 else file["max_position_embeddings"]
+
+
+DISENTANGLED = {
+    "positions": Entry(
+        lambda positions, config: {**DEBERTA, "pos_att_type": ["p2c", "c2p"]},
+        _read_disentangled,
+        ("disentangled",),
+    ),
+    "relative_buckets": Entry(
+        lambda buckets, config: {"position_buckets": buckets // 2},
+        lambda file: 2 * file.get("position_buckets", 0),
+    ),
+    "relative_distance": Entry(
+        lambda distance, config: {"max_relative_positions": distance}, _furthest
+    ),
+}
+
 EMBEDDING_WIDTH = Entry(
     lambda width, config: {"embedding_size": config.embedded},
     lambda file: (

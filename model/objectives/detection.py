@@ -6,7 +6,7 @@ V vocabulary.
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from model.initialise import initialise
 from model.objectives.base import (
@@ -40,9 +40,9 @@ class ReplacedTokenDetection(Objective):
     def __init__(self, network: Transformer, generator_size: float) -> None:
         super().__init__(network)
         self.generator = Transformer(generator_shape(network.config, generator_size))
-        for name, module in network.named_children():
-            if isinstance(module, nn.Embedding):
-                setattr(self.generator, name, module)
+        for name in ("embedding", "position_embedding", "segment_embedding"):
+            if hasattr(network, name):
+                setattr(self.generator, name, getattr(network, name))
         if not network.config.detector:
             self.detector = Detector(network.config)
             initialise(self.detector)

@@ -90,6 +90,20 @@ def _electra(depth: int, width: int, *, embedding_width: int | None = None) -> M
     )
 
 
+def _deberta(depth: int, width: int, *, vocab_size: int = 128_100) -> ModelConfig:
+    """DeBERTa, version 3 (He et al. 2023, table 2): BERT with disentangled attention, without
+    absolute positions or segments.
+    """
+    return replace(
+        _bert(depth, width, vocab_size=vocab_size, norm_epsilon=1e-7, segments=0),
+        positions="disentangled",
+        relative_buckets=512,
+        relative_distance=512,
+        pooler=False,
+        pooler_activation="gelu",
+    )
+
+
 def _modernbert(depth: int, width: int, ffn_width: int) -> ModelConfig:
     """ModernBERT (Warner et al. 2024, section 2.1 and table 4): heads of 64, two local layers to a
     global one, no biases but the head's.
@@ -135,6 +149,11 @@ ENCODERS: dict[str, ModelConfig] = {
     "electra-small-discriminator": _electra(12, 256, embedding_width=128),
     "electra-base-discriminator": _electra(12, 768),
     "electra-large-discriminator": _electra(24, 1024),
+    "deberta-v3-xsmall": _deberta(12, 384),
+    "deberta-v3-small": _deberta(6, 768),
+    "deberta-v3-base": _deberta(12, 768),
+    "deberta-v3-large": _deberta(24, 1024),
+    "mdeberta-v3-base": _deberta(12, 768, vocab_size=251_000),
     "modernbert-base": _modernbert(22, 768, 1152),
     "modernbert-large": _modernbert(28, 1024, 2624),
 }

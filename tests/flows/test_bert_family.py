@@ -102,6 +102,10 @@ def test_a_network_of_distilbert_is_pretrained(files: tuple[str, str], store: St
     check_kept(done, "DistilBertForMaskedLM")
 
 
+def test_deberta_fills_in_masks(files: tuple[str, str], store: Store) -> None:
+    check_kept(made(files, "deberta"), "DebertaV2ForMaskedLM")
+
+
 def test_the_flops_of_the_generator_are_planned() -> None:
     sizes = {}
     for size in (0.25, 0.5, 1.0):

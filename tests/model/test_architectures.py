@@ -36,6 +36,11 @@ DISTILLED = {
     "vocab_size": 67, "dim": 36, "n_layers": 4, "n_heads": 6, "hidden_dim": 52, "pad_token_id": 1,
     "max_position_embeddings": 64,
 }  # fmt: skip
+DISENTANGLED = SIZES | {
+    "relative_attention": True, "position_buckets": 8, "position_biased_input": False,
+    "norm_rel_ebd": "layer_norm", "share_att_key": True, "pos_att_type": ["p2c", "c2p"],
+    "max_relative_positions": 64,
+}  # fmt: skip
 MARKS = {"cls_token_id": 2, "sep_token_id": 3}
 T5 = {
     "vocab_size": 67, "d_model": 32, "d_kv": 9, "d_ff": 48, "num_layers": 2,
@@ -109,6 +114,13 @@ INSTANCES = {
     "electra-generator": ("ElectraForMaskedLM", FACTORISED | {"tie_word_embeddings": False}),
     "electra-unprojected": ("ElectraForPreTraining", SIZES | {"embedding_size": 36}),
     "electra-base": ("ElectraModel", FACTORISED),
+    "deberta-v2": ("DebertaV2ForMaskedLM", DISENTANGLED),
+    "deberta-v2-untied": (
+        "DebertaV2ForMaskedLM",
+        DISENTANGLED | {"type_vocab_size": 2, "max_relative_positions": 40, "position_buckets": 12,
+        "pos_att_type": "c2p|p2c", "tie_word_embeddings": False},
+    ),
+    "deberta-v2-base": ("DebertaV2Model", DISENTANGLED),
     "modernbert": ("ModernBertForMaskedLM", EVEN | MARKS | {"local_attention": 7}),
     "modernbert-biased": (
         "ModernBertForMaskedLM",
@@ -293,6 +305,9 @@ WITH_HEADS = [
     ("albert", "AlbertForSequenceClassification"),
     ("albert", "AlbertForTokenClassification"),
     ("albert", "AlbertForQuestionAnswering"),
+    ("deberta-v2", "DebertaV2ForSequenceClassification"),
+    ("deberta-v2", "DebertaV2ForTokenClassification"),
+    ("deberta-v2", "DebertaV2ForQuestionAnswering"),
     ("electra", "ElectraForSequenceClassification"),
     ("electra-generator", "ElectraForTokenClassification"),
     ("electra-unprojected", "ElectraForQuestionAnswering"),

@@ -19,6 +19,7 @@ HARMLESS = re.compile(
     r"|^sparse_pred|^router_jitter_noise$|^reorder_and_upcast_attn$|^pretraining_tp$|^deterministic_"
     r"|^(is_gated_act|dense_act_fn)$"  # T5 makes them of another key
     r"|^sinusoidal_pos_embds$"  # how the table begins, which the weights hold
+    r"|^pooler_hidden_size$"  # of another head
     r"|^(is_encoder_decoder|is_decoder|_sliding_window_pattern)$"  # the class decides
     r"|^num_nextn_predict_layers$"  # modules that Transformers leaves out
 )
@@ -34,6 +35,7 @@ CONDITIONAL = {
 CONFIGS = {
     **{name: {} for name in COUNTERPARTS},
     **{f"{name} instance": INSTANCES[name] for name in ("qwen2-windows", "qwen3", "qwen3-moe")},
+    "deberta-v2": INSTANCES["deberta-v2"],
     "smollm3 instance": INSTANCES["smollm3"],
     "gemma3 instance": INSTANCES["gemma3"],
     "olmo3 instance": INSTANCES["olmo3"],

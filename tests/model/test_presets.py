@@ -39,6 +39,11 @@ EXACT = {
     "electra-small-discriminator": (13_483_008, "google/electra-small-discriminator, its base"),
     "electra-base-discriminator": (108_891_648, "google/electra-base-discriminator, its base"),
     "electra-large-discriminator": (334_092_288, "google/electra-large-discriminator, its base"),
+    "deberta-v3-xsmall": (70_682_112, "microsoft/deberta-v3-xsmall, its base"),
+    "deberta-v3-small": (141_304_320, "microsoft/deberta-v3-small, its base"),
+    "deberta-v3-base": (183_831_552, "microsoft/deberta-v3-base, its base"),
+    "deberta-v3-large": (434_012_160, "microsoft/deberta-v3-large, its base"),
+    "mdeberta-v3-base": (278_218_752, "microsoft/mdeberta-v3-base, its base"),
     "openai-gpt": (116_534_784, "openai-community/openai-gpt"),
     "gpt2": (124_439_808, "openai-community/gpt2"),
     "gpt2-medium": (354_823_168, "openai-community/gpt2-medium"),
@@ -176,7 +181,8 @@ KINDS = {
     "pythia": "gpt_neox", "modernbert": "modernbert", "mt5": "t5",
     "falcon": "falcon", "deepseek": "deepseek_v3", "bert": "bert", "roberta": "roberta",
     "xlm": "roberta", "electra": "electra", "distilbert": "distilbert",
-    "albert": "albert", "t5": "t5", "bart": "bart",
+    "albert": "albert", "deberta": "deberta-v2", "mdeberta": "deberta-v2",
+    "t5": "t5", "bart": "bart",
 }  # fmt: skip
 
 

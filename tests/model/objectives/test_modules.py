@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from model.config import ExpertConfig, ModelConfig, from_depth
+from model.config import ExpertConfig, ModelConfig, from_depth, resized
 from model.encoder_decoder import build
 from model.objectives.base import Objective, hidden_states
 from model.objectives.catalog import OBJECTIVES
@@ -180,6 +180,29 @@ def test_a_network_with_one_kind_of_segment_takes_two_texts(vocabulary: Vocabula
     config = replace(config_of("encoder"), segments=1, pooler=False)
     module = objective("next_sentence", config)
     assert torch.isfinite(module(**batch_of(vocabulary, "next_sentence", "encoder")))
+
+
+@pytest.mark.parametrize(
+    ("name", "learned"),
+    [
+        ("distilbert-base-uncased", "masked"),
+        ("albert-base-v2", "sentence_order"),
+        ("electra-small-discriminator", "replaced_token_detection"),
+        ("deberta-v3-base", "masked"),
+        ("deberta-v3-base", "replaced_token_detection"),
+    ],
+)
+def test_all_of_a_published_network_is_trained_but_what_an_objective_does_without(
+    vocabulary: Vocabulary, name: str, learned: str
+) -> None:
+    shape = resized(preset(name), depth=2, width=32, heads=2)
+    module = objective(learned, replace(shape, vocab_size=WORDS, context=CONTEXT))
+    module(**batch_of(vocabulary, learned, "encoder")).backward()
+    untrained = {n.split(".")[1] for n, p in module.named_parameters() if p.grad is None}
+    assert untrained == {
+        n.split(".")[1] for n, p in module.named_parameters() if not p.requires_grad
+    }
+    assert untrained <= {"pooler", "head_transform", "head_bias"}
 
 
 @pytest.mark.parametrize("name", ["roberta-base", "t5-small", "bart-base", "bert-base-uncased"])
