@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from cluster.errors import BadInput
 from cluster.manifest import FETCHED, MANIFEST, FileRecord, Manifest, data_files, difference, record
+from cluster.names import inside
 from cluster.node_cache import fetched, keep_manifest, store
 
 
@@ -27,7 +28,7 @@ class DataFile:
     @property
     def path(self) -> Path:
         """Where it lies, or would on the node that made the artifact."""
-        return self.folder / self.name
+        return inside(self.folder, self.name)
 
     @property
     def remedy(self) -> str:

@@ -13,6 +13,7 @@ from cluster.artifact import Artifact
 from cluster.files import discard
 from cluster.locks import is_held
 from cluster.manifest import MANIFEST, parents
+from cluster.names import inside
 from cluster.runs import RunRecord, survey
 from cluster.store import Store
 
@@ -82,7 +83,7 @@ def _leftovers(store: Store, busy: set[str]) -> list[Path]:
 
 
 def _keep_manifest(store: Store, artifact: Artifact) -> None:
-    kept = store.root / "manifests" / artifact.manifest.stage / f"{artifact.path.name}.json"
+    kept = inside(store.root / "manifests", f"{artifact.name}.json")
     kept.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(artifact.path / MANIFEST, kept)
 

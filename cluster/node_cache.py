@@ -22,6 +22,7 @@ from cluster.errors import BadInput
 from cluster.files import put_in_place, write_atomically
 from cluster.locks import is_held, lock
 from cluster.manifest import FETCHED, MANIFEST, FileRecord, difference, record
+from cluster.names import inside
 from cluster.object_store import ObjectStore, from_environment
 
 LOCKS = 64  # two files of one lock wait for each other; lock files are never removed
@@ -35,7 +36,8 @@ def fetched(folder: Path, file: str, about: FileRecord) -> Path:
 
     Raises BadInput when the store lacks it or it is damaged: an artifact is then withdrawn.
     """
-    path, top = folder / file, _top(folder)
+    top = _top(folder)
+    path = inside(top, f"{folder.relative_to(top)}/{file}")
     use(folder)
     if not _is_whole(path, about):
         turn = _turn(path)
@@ -55,10 +57,10 @@ def keep_manifest(folder: Path) -> None:
     fetched of one that was replaced since goes. Raises BadInput when the store has none.
     """
     shared, name = store(), folder.relative_to(_top(folder)).as_posix()
+    kept = inside(_top(folder), f"{name}/{MANIFEST}")
     text = shared.read(f"{name}/{MANIFEST}")
     if text is None:
         raise BadInput(f"{shared.at(name)} is not an artifact: it has no {MANIFEST}")
-    kept = folder / MANIFEST
     if not _holds(kept, text):
         with lock(_turn(kept)):
             if not _holds(kept, text):

@@ -4,22 +4,26 @@ import contextlib
 import os
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import psutil
 from pydantic import Field
 
-from cluster.home import home, subfolder
+from cluster.home import OF_OTHERS, home, subfolder
 from cluster.locks import whoami
 from cluster.settings import Record
+from cluster.url_secrets import VARIABLE
 
 STOP_SECONDS = 8.0
 ORPHAN_SECONDS = 2.0
 TAIL_LINES = 30
+LONGEST = 36  # of the path of a folder for sockets
 
 
 class Process(Record):
@@ -58,7 +62,7 @@ def spawn(
     with log.open("wb") as output:
         child = subprocess.Popen(
             command,
-            env=os.environ | {"HEADRACE_HOME": str(home())} | dict(variables),
+            env=dict(os.environ, HEADRACE_HOME=str(home()), **{VARIABLE: "{}"}) | dict(variables),
             cwd=subfolder("logs"),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -188,13 +192,20 @@ def temporary_folder() -> Path:
     """A folder private to the user with a short path, the same for all of their homes."""
     folder = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
     # Ray's folder in it may have 40 characters: the path of a socket has an upper limit.
-    if len(str(folder)) > 36:
+    if len(str(folder)) > LONGEST:
         folder = Path("/tmp") / folder.name  # noqa: S108
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    if folder.stat().st_uid != os.getuid():  # someone else took the name
-        return Path(tempfile.mkdtemp(prefix="headrace-", dir=folder.parent))
-    return folder
+    about = folder.lstat()
+    private = stat.S_ISDIR(about.st_mode) and not about.st_mode & OF_OTHERS
+    if private and about.st_uid == os.getuid():
+        return folder
+    return _another(folder.parent)  # someone else took the name, or may put links there
+
+
+@cache
+def _another(parent: Path) -> Path:
+    return Path(tempfile.mkdtemp(prefix="headrace-", dir=parent))
 
 
 def tail(log: str, lines: int = TAIL_LINES) -> str:

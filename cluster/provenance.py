@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.environment import ROOT
+from cluster.url_secrets import hidden
 
 GIT_SECONDS = 5.0
 
@@ -24,7 +25,7 @@ def provenance() -> dict[str, str]:
     found = {
         "user": _user(),
         "host": socket.gethostname(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": hidden(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
         "headrace": _version(),
         "commit": commit(),
         "python": platform.python_version(),

@@ -16,8 +16,10 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.fields import FieldInfo
+
+from cluster.url_secrets import hidden
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,12 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_passwords(cls, values: Any) -> Any:
+        """What is settings is written down: a URL in them has marks for its secrets."""
+        return values if issubclass(cls, Record) else _hidden(values)
 
     def identity(self, found: Contents = NONE) -> dict[str, Any]:
         """The values that make up a fingerprint, as plain JSON types.
@@ -147,6 +155,16 @@ def plain(value: Any, found: Contents = NONE) -> Any:
     if isinstance(value, dict):
         return {key: plain(inner, found) for key, inner in value.items()}
     return str(value) if isinstance(value, PurePath) else value
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, str):
+        return hidden(value)
+    if isinstance(value, list | tuple):
+        return type(value)(map(_hidden, value))
+    if isinstance(value, dict):
+        return {key: _hidden(inner) for key, inner in value.items()}
+    return value
 
 
 class Record(Settings):

@@ -41,6 +41,7 @@ from cluster.manifest import (
     parents,
     record,
 )
+from cluster.names import inside
 from cluster.node_cache import keep_manifest
 from cluster.object_store import ObjectStore, from_environment
 from cluster.placement import Placement
@@ -49,7 +50,7 @@ from cluster.tracking import NullTracker, Tracker
 
 PROGRESS = "progress.json"
 SHOWN_BYTES = 64 << 20
-LIBRARIES = ("torch", "deepspeed", "tokenizers", "pyarrow", "numpy")
+LIBRARIES = ("torch", "deepspeed", "tokenizers", "pyarrow", "numpy", "gensim")
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,8 @@ class Store:
         """The final folder of a spec's artifact. Of a run apart the store has it, and this node no
         more than a cached copy.
         """
-        return self.root / (FETCHED if apart() else "artifacts") / spec.stage / spec.folder
+        tree = self.root / (FETCHED if apart() else "artifacts")
+        return inside(tree, f"{spec.stage}/{spec.folder}")
 
     def open(self, name: str, shown: bool = False) -> Artifact:
         """The artifact of a name, `stage/folder`, as another process of a run passes it on. To be

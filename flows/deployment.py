@@ -9,6 +9,7 @@ from cluster.deployments import Pool, Schedule, deploy
 from cluster.errors import BadInput
 from cluster.prefect_server import client
 from cluster.services import up
+from cluster.url_secrets import check_kept
 from flows.days import DAY
 from flows.pipeline import pipeline
 from flows.recipe import Recipe
@@ -32,6 +33,7 @@ def deploy_recipe(
     """
     if pool != "process":
         _check_no_paths(recipe)
+    check_kept(recipe.model_dump_json())
     queue = "gpu" if recipe.placement.gpus else "cpu"
     parameters = {
         "recipe": recipe.model_dump(mode="json"),

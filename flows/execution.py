@@ -28,6 +28,7 @@ from cluster.prefect_cancel import Asked, cancelling
 from cluster.prefect_server import NO_ANSWER, mark_crashed
 from cluster.ray_tasks import end_tasks
 from cluster.runs import StageRecord
+from cluster.url_secrets import known
 from flows.following import Follower
 from flows.outcomes import RAY_RETRIES, not_run, record_of
 from flows.plan.budget import Cap
@@ -283,6 +284,7 @@ def _call(
         tracking_parent=tracking_parent,
         forced=node.why == "forced",
         work=work,
+        url_secrets=known(),
     )
 
 

@@ -5,7 +5,7 @@ which is another in a worker, where it would not be found.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from cluster.prefect_progress import ProgressArtifact
 from cluster.stage import build, info
 from cluster.store import Spec, Store
 from cluster.system_metrics import sampled
+from cluster.url_secrets import learn
 from flows.plan.work import Work, coldness
 from tasks.report.findings import findings
 
@@ -38,11 +39,13 @@ class Call:
     tracking_parent: str | None
     forced: bool
     work: Work
+    url_secrets: dict[str, str] = field(repr=False)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
 def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> State:
     """Build one stage in this process; the name of its artifact, and what it found."""
+    learn(call.url_secrets)
     tracker = stage_tracker(call.function, call.name, call.tracking_parent, call.spec.fingerprint)
     store = Store(call.root)
     arguments: dict[str, Any] = {name: _open(store, value) for name, value in inputs.items()}

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from cluster.url_secrets import hidden
+
 
 def _set_home(value: Path | None) -> Path | None:
     """`--home` is the environment variable by another name, so that workers see it too."""
@@ -15,10 +17,20 @@ def _set_home(value: Path | None) -> Path | None:
     return value
 
 
+def _without_passwords(values: list[str] | None) -> list[str] | None:
+    """What is set names runs, and is shown with them."""
+    return None if values is None else list(map(hidden, values))
+
+
 RecipeName = Annotated[str, typer.Argument(help="a shipped recipe's name, or the path of a YAML")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="override a key, e.g. model.depth=6"),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="override a key, e.g. model.depth=6",
+        callback=_without_passwords,
+    ),
 ]
 Over = Annotated[
     list[str] | None,

@@ -31,6 +31,7 @@ from cluster.errors import BadInput
 from cluster.files import sync
 from cluster.home import apart
 from cluster.locks import lock
+from cluster.names import inside
 from cluster.world import World
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ def _copy_in(path: Path) -> None:
     arriving.mkdir(parents=True)
     handover.copy_in(path / RECORD, arriving / RECORD)
     for name in json.loads((arriving / RECORD).read_text())["files"]:
-        handover.copy_in(path / name, arriving / name)
+        handover.copy_in(path / name, inside(arriving, name))
     shutil.rmtree(path, ignore_errors=True)
     arriving.rename(path)
 

@@ -99,6 +99,7 @@ def test_a_stage_of_a_run_ends_at_a_hundred(server: Server, tmp_path: Path) -> N
     """Reports come twice a second at most: the last that a stage makes may be far from its end."""
     literals = {"settings": Nothing()}
     call = Call(
+        url_secrets={},
         name="grind",
         spec=specify(grind, "My Recipe", {}, literals),
         function=grind,

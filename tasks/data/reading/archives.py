@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from cluster.errors import BadInput
+from cluster.names import leads_out
 from tasks.data.reading.decompress import (
     CHUNK_BYTES,
     DAMAGE,
@@ -112,8 +113,7 @@ class _Names:
             return f"the archive has more than {MAX_MEMBERS} members"
         if not parts and name not in (".", "./"):
             return "it has no name"
-        outside = ".." in parts or name.startswith("/") or "\\" in name or name[1:2] == ":"
-        if outside or not name.isprintable():
+        if (parts and leads_out(name)) or not name.isprintable():
             return "its name could lead out of the folder it is unpacked in"
         return None
 

@@ -3,7 +3,6 @@
 Light on purpose: sources are found, and a cached run is planned, from here.
 """
 
-import re
 from pathlib import PurePosixPath
 
 COMPRESSIONS = (".gz", ".zst", ".bz2")
@@ -35,8 +34,3 @@ def compression(name: str) -> str:
 def is_archive(name: str) -> bool:
     """Whether a file holds other files."""
     return data_suffix(name) in ARCHIVES
-
-
-def without_login(path: str) -> str:
-    """A path as it may be shown: a URL's user and password left out."""
-    return re.sub(r"^([a-z0-9+]+://)[^/@]*@", r"\1", path)

@@ -10,9 +10,10 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from cluster.addresses import check_host, trace
 from cluster.errors import BadInput
 from cluster.files import write_atomically
-from tasks.data.reading.formats import data_suffix, without_login
+from tasks.data.reading.formats import data_suffix
 
 TIMEOUT_S = 60.0
 MAX_REDIRECTS = 5
@@ -21,8 +22,9 @@ NOT_MODIFIED, PARTIAL, RANGE_ENDED = 304, 206, 416
 log = logging.getLogger("headrace.read")
 
 
-def fetch(url: str, local: Path) -> None:
-    """Copy a URL to a file, or go on with what an attempt before left of it.
+def fetch(url: str, shown: str, local: Path) -> None:
+    """Copy a URL to a file, or go on with what an attempt before left of it; messages have it as
+    `shown`.
 
     Redirects are followed, as data sets lie on other hosts than their names; such a host is logged,
     gets no password of the URL, and must keep to https where the URL does. Raises TransientError
@@ -31,7 +33,7 @@ def fetch(url: str, local: Path) -> None:
     """
     import httpx
 
-    shown = without_login(url)
+    check_host(url)
     partial, validators = local.with_name(f".{local.name}.part"), _beside(local)
     known = json.loads(validators.read_text()) if validators.exists() and local.exists() else {}
     begun = _beside(partial)
@@ -40,7 +42,12 @@ def fetch(url: str, local: Path) -> None:
             httpx.Client(
                 follow_redirects=True, max_redirects=MAX_REDIRECTS, timeout=TIMEOUT_S
             ) as client,
-            client.stream("GET", url, headers=_headers(known, partial, begun)) as response,
+            client.stream(
+                "GET",
+                url,
+                headers=_headers(known, partial, begun),
+                extensions={"trace": trace},
+            ) as response,
         ):
             if response.status_code == NOT_MODIFIED and known:
                 return

@@ -15,10 +15,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
+from cluster.addresses import check_host, open_socket
 from cluster.errors import BadInput, no_file_system
 from cluster.files import write_atomically
 from cluster.home import subfolder
-from tasks.data.reading.formats import ARCHIVES, MEMBERS, without_login
+from cluster.names import inside
+from cluster.url_secrets import hidden, revealed
+from tasks.data.reading.formats import ARCHIVES, MEMBERS
 from tasks.data.reading.http import TransientError, fetch
 
 HUB = "hf://"
@@ -40,12 +43,15 @@ def download(url: str) -> tuple[str, Path]:
     """
     if url.startswith(HUB):
         return _from_hub(url.removeprefix(HUB))
-    if url.startswith(HTTP) and "*" not in url and not url.endswith("/"):
+    opened, shown = revealed(url), hidden(url)
+    folder = subfolder(f"downloads/url-{_short(shown)}")
+    if url.startswith(HTTP) and "*" not in opened and not opened.endswith("/"):
         name = PurePosixPath(url.split("?")[0].split("#")[0]).name
-        folder = subfolder(f"downloads/url-{_short(url)}")
-        repeated(without_login(url), lambda: fetch(url, folder / name))
+        local = inside(folder, name)
+        repeated(shown, lambda: fetch(opened, shown, local))
         return name, folder
-    return _label(url), _by_fsspec(url)
+    _by_fsspec(opened, folder)
+    return _label(shown), folder
 
 
 def repeated(what: str, attempt: Callable[[], Result]) -> Result:
@@ -68,7 +74,8 @@ def repeated(what: str, attempt: Callable[[], Result]) -> Result:
 
 def _label(url: str) -> str:
     """The folders of a URL before its first wildcard."""
-    parts = PurePosixPath(url.split("://", 1)[1]).parts
+    host, slash, path = url.split("://", 1)[1].partition("/")
+    parts = PurePosixPath(host.rpartition("@")[2] + slash + path).parts
     return "/".join(itertools.takewhile(lambda part: not glob.has_magic(part), parts))
 
 
@@ -113,50 +120,63 @@ def _hub_parts(name: str) -> tuple[str, str]:
     return "/".join(parts[:2]), "/".join(parts[2:])
 
 
-def _by_fsspec(url: str) -> Path:
+def _by_fsspec(url: str, folder: Path) -> None:
     system, found = _listed(url)
-    folder = subfolder(f"downloads/url-{_short(url)}")
     index = folder / INDEX
     known = json.loads(index.read_text()) if index.exists() else {}
     root = os.path.commonpath([str(PurePosixPath(path).parent) for path in found])
     present = {os.path.relpath(path, root): path for path in found}
     for name in known.keys() - present.keys():
-        (folder / name).unlink(missing_ok=True)
+        inside(folder, name).unlink(missing_ok=True)
     for name, remote in present.items():
-        local = folder / name
+        local = inside(folder, name)
 
         def attempt(remote: str = remote, local: Path = local, name: str = name) -> str:
             return _fetch(system, remote, local, known.get(name))
 
-        known[name] = repeated(remote, attempt)
+        known[name] = repeated(hidden(remote), attempt)
         write_atomically(index, json.dumps({n: known[n] for n in present if n in known}))
-    return folder
 
 
 def _listed(url: str) -> tuple[Any, list[str]]:
     """The file system of a URL and the paths of its files."""
     import fsspec
 
+    check_host(url)
+    shown = hidden(url)
     try:
-        system, pattern = fsspec.core.url_to_fs(url)
+        named = {scheme for scheme in ("http", "https") if f"{scheme}://" in url}
+        options = {scheme: {"get_client": _checked_client} for scheme in named}
+        system, pattern = fsspec.core.url_to_fs(url, **options)
         system.invalidate_cache()
         found = system.find(pattern) if system.isdir(pattern) else system.glob(pattern)
     except ImportError as error:
-        raise no_file_system(f"source '{url}'", url, error) from error
+        raise no_file_system(f"source '{shown}'", url, error) from error
+    except BadInput:
+        raise
     except (ValueError, OSError) as error:
-        raise BadInput(f"source '{url}' cannot be listed: {error}") from error
+        raise BadInput(f"source '{shown}' cannot be listed: {hidden(str(error))}") from error
     if not found:
-        raise BadInput(f"source '{url}' matches no file")
+        raise BadInput(f"source '{shown}' matches no file")
     return system, sorted(found)
+
+
+async def _checked_client(**options: Any) -> Any:
+    """The client of fsspec's file system `http`; it connects to no metadata service."""
+    import aiohttp
+
+    connector = aiohttp.TCPConnector(socket_factory=open_socket)
+    return aiohttp.ClientSession(connector=connector, **options)
 
 
 def _fetch(system: Any, remote: str, local: Path, known: str | None) -> str:
     """Copy one file unless its checksum is the known one; the checksum."""
+    shown = hidden(remote)
     try:
         checksum = str(system.checksum(remote))
         if checksum == known and local.exists():
             return checksum
-        log.info("fetching %s", remote)
+        log.info("fetching %s", shown)
         local.parent.mkdir(parents=True, exist_ok=True)
         partial = local.with_name(f".{local.name}")
         system.get_file(remote, str(partial))
@@ -165,11 +185,11 @@ def _fetch(system: Any, remote: str, local: Path, known: str | None) -> str:
         if str(system.checksum(remote)) != checksum:
             raise TransientError("it changed while it was fetched")
     except FileNotFoundError as error:
-        raise BadInput(f"{remote} is no longer there") from error
+        raise BadInput(f"{shown} is no longer there") from error
     except PermissionError as error:
-        raise BadInput(f"{remote} may not be read: {error}") from error
+        raise BadInput(f"{shown} may not be read: {hidden(str(error))}") from error
     except (OSError, TimeoutError) as error:
-        raise TransientError(f"{type(error).__name__}: {error}") from error
+        raise TransientError(f"{type(error).__name__}: {hidden(str(error))}") from error
     if expected is not None and found != expected:
         raise TransientError(f"got {found} of {expected} bytes")
     partial.replace(local)

@@ -10,7 +10,6 @@ from cluster.errors import BadInput
 from cluster.stage import Outcome, stage
 from cluster.store import Draft
 from tasks.data.reading import hashes
-from tasks.data.reading.formats import without_login
 from tasks.data.reading.settings import ReadingSettings, SourceSettings
 from tasks.data.reading.sources import Source, in_order, resolve
 
@@ -81,7 +80,7 @@ def _describe(source: Source, account: "Account") -> dict[str, Any]:
         licenses.update(note["licenses"])
     return {
         "label": source.label,
-        "path": without_login(source.settings.path),
+        "path": source.settings.path,
         "text": source.settings.text,
         "keys": _keys(source),
         "licenses": dict(licenses.most_common()),

@@ -8,7 +8,9 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from cluster.addresses import check_host
 from cluster.errors import BadInput
+from cluster.url_secrets import hidden
 
 JUDGE_KEY, MODEL_KEY = "HEADRACE_JUDGE_API_KEY", "HEADRACE_MODEL_API_KEY"
 OPENAI_KEY, OPENAI_URL = "OPENAI_API_KEY", "https://api.openai.com/v1"
@@ -64,7 +66,7 @@ def api_key(endpoint: Endpoint) -> str | None:
     """The key that was given for an endpoint, so that no other host is sent it: the variable named
     for its role; OpenAI's for OpenAI's host, or the one `OPENAI_BASE_URL` names; for a judge the
     Prefect Secret block that `HEADRACE_JUDGE_SECRET` names, on the Prefect server that runs use.
-    Raises BadInput when that block cannot be read.
+    Raises BadInput when that block cannot be read, or when anybody can.
     """
     openai = urlsplit(os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
     names = (
@@ -82,6 +84,8 @@ def api_key(endpoint: Endpoint) -> str | None:
         services.up()
     from prefect.blocks.system import Secret
 
+    _check_closed(os.environ["PREFECT_API_URL"])
+
     async def load() -> str:
         secret: Any = await Secret.aload(block)
         return str(secret.get())
@@ -92,16 +96,32 @@ def api_key(endpoint: Endpoint) -> str | None:
         raise BadInput(f"{SECRET}={block}: Prefect has no such Secret block ({error})") from error
 
 
+def _check_closed(server: str) -> None:
+    """Raise BadInput for a Prefect server that shows its secrets to whoever asks."""
+    import httpx
+
+    try:
+        told = httpx.post(f"{server}/block_documents/filter", json={"limit": 1}, trust_env=False)
+    except httpx.HTTPError:  # Prefect's own client tells why it does not answer
+        return
+    if told.is_success:
+        raise BadInput(
+            f"{SECRET}: the Prefect server at {server} gives its Secret blocks to anybody who asks;"
+            f" let it ask for a password (PREFECT_SERVER_API_AUTH_STRING), or set {JUDGE_KEY}"
+        )
+
+
 def check_url(endpoint: Endpoint, with_key: bool) -> None:
     """Raise BadInput for an address a judge must not have."""
-    url = endpoint.url
+    url = hidden(endpoint.url)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadInput(f"judge URL '{url}': write http(s)://host[:port]/v1")
     if parts.username or parts.password:
         raise BadInput(f"the judge URL holds credentials; put the key in {endpoint.key} instead")
-    if _address(parts.hostname, "is_link_local"):
-        raise BadInput(f"judge URL '{url}': link-local addresses serve cloud metadata, no judge")
+    if parts.query or parts.fragment:
+        raise BadInput(f"judge URL '{url}': write it without what begins at the ? or #")
+    check_host(url)
     if with_key and parts.scheme == "http" and not is_loopback(url):
         raise BadInput(
             f"judge URL '{url}' would carry the API key unencrypted; use https, or unset "

@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 
+from cluster.addresses import open_socket
 from tasks.evaluation.judging.breaker import CircuitBreaker, Parameters, refused_in
 from tasks.evaluation.judging.endpoint import Endpoint, api_key, check_url, proxy_of
 from tasks.evaluation.judging.questions import Unscored
@@ -205,7 +206,7 @@ def _client(endpoint: Endpoint, key: str | None) -> aiohttp.ClientSession:
     """An open client. Each attempt has a time limit of its own."""
     return aiohttp.ClientSession(
         headers={"Authorization": f"Bearer {key}"} if key else {},
-        connector=aiohttp.TCPConnector(limit=endpoint.concurrency),
+        connector=aiohttp.TCPConnector(limit=endpoint.concurrency, socket_factory=open_socket),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
     )
@@ -222,9 +223,13 @@ def _envelope(content: bytes, key: str | None) -> Sent:
     """
     try:
         body = json.loads(content)
+        body = _masked(body, key) if key else body
         choice = body["choices"][0]
         if "message" not in choice:
-            return {"scored": choice["logprobs"] or {}, "usage": body.get("usage") or {}}
+            scored = choice["logprobs"] or {}
+            pieces = "".join(map(str, scored.get("tokens") or ()))
+            scored = {} if key and key in pieces else scored
+            return {"scored": scored, "usage": body.get("usage") or {}}
         message = choice["message"]
         text = message.get("content") or message.get("refusal") or ""
         if text == "" and any(message.get(name) for name in THOUGHTS):
@@ -243,6 +248,17 @@ def _envelope(content: bytes, key: str | None) -> Sent:
     if key and key in "".join(str(token) for token, _ in tokens):
         tokens = []  # in pieces no mask finds it
     return {"content": text, "finish_reason": reason, "tokens": tokens, "usage": usage}
+
+
+def _masked(value: Any, key: str) -> Any:
+    """JSON without the key, which may be spelled otherwise in its bytes, `\\u0073` for an s."""
+    if isinstance(value, str):
+        return value.replace(key, MASK)
+    if isinstance(value, list):
+        return [_masked(inner, key) for inner in value]
+    if isinstance(value, dict):
+        return {_masked(name, key): _masked(inner, key) for name, inner in value.items()}
+    return value
 
 
 def _said(body: Mapping[str, Any]) -> Any:

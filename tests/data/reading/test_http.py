@@ -1,6 +1,9 @@
 """A server that misbehaves in every way a download can meet."""
 
+import contextlib
+import ipaddress
 import re
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -35,6 +38,9 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def do_HEAD(self):
+        self.do_GET()
+
     def do_GET(self):
         kind, wanted = self.path.strip("/").split(".")[0], self.headers.get("Range")
         Handler.asked.append((self.path, wanted))
@@ -54,6 +60,11 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(
                 302, Location=f"http://localhost:{self.server.server_port}/good.jsonl"
             )
+        if kind == "metadata":
+            return self.answer(302, Location="http://metadata.example:1/good.jsonl")
+        if kind == "listing":
+            links = b'<a href="a.jsonl">a</a><a href="../../../outside.jsonl">b</a>'
+            return self.answer(200, links, Content_Type="text/html")
         if kind == "loop":
             return self.answer(302, Location="/loop.jsonl")
         if kind == "busy" or (kind == "busy-once" and first):
@@ -135,6 +146,32 @@ def test_another_host_is_followed_named_and_told_no_password(url, read_path, cap
     assert "secret" not in artifact.manifest.model_dump_json() + caplog.text
     assert "leads to another host, localhost" in caplog.text
     assert [bool(kind) for kind in Handler.authorised[:2]] == [True, False]
+
+
+def test_a_redirect_to_a_metadata_service_is_not_followed(url, read_path, monkeypatch):
+    """After resolution: the name that it leads to is a harmless one, at first."""
+    real = socket.create_connection
+
+    def create(address, *arguments, **options):
+        here = address if address[0] != "metadata.example" else ("127.0.0.1", int(url[-5:]))
+        return real(here, *arguments, **options)
+
+    monkeypatch.setattr("socket.create_connection", create)
+    assert read_path(f"{url}/metadata.jsonl").manifest.rows == 3  # so it would be
+    monkeypatch.setattr("cluster.addresses.NETWORKS", (ipaddress.ip_network("127.0.0.1/32"),))
+    with pytest.raises(BadInput, match="cloud metadata"):
+        read_path(f"{url}/metadata.jsonl")
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_listing_that_links_outside_writes_nothing_there(
+    url, read_path, store, monkeypatch, held
+):
+    if not held:
+        monkeypatch.setattr("tasks.data.reading.remote.inside", lambda folder, name: folder / name)
+    with contextlib.suppress(BadInput):
+        read_path(f"{url}/listing/")
+    assert (store.root.parent / "outside.jsonl").exists() is not held
 
 
 def test_no_redirect_leaves_https():

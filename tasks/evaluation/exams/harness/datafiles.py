@@ -5,6 +5,7 @@ README, else by the words in the names of files and folders (train, validation, 
 """
 
 import glob
+import itertools
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatch
@@ -15,6 +16,7 @@ import yaml
 
 from cluster.errors import BadInput
 from cluster.home import subfolder
+from cluster.names import inside
 from tasks.data.reading.formats import data_suffix
 from tasks.data.reading.remote import HUB, from_hub
 from tasks.evaluation.exams.harness.task import DataFile
@@ -144,7 +146,10 @@ def _configured(root: Path, name: str | None) -> Named:
     chosen = by_name.get(name) if name else by_name.get("default", default)
     if chosen is None:
         raise BadInput(f"{root} has no configuration '{name}'; it has {', '.join(by_name)}")
-    return _by_split(chosen["data_files"])
+    named = _by_split(chosen["data_files"])
+    for pattern in itertools.chain.from_iterable(named.values()):
+        inside(root, pattern)
+    return named
 
 
 def _by_words(base: Path, name: str | None) -> list[tuple[str, Path]]:
