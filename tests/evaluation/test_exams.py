@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,8 @@ import pytest
 from cluster.errors import BadInput
 from cluster.store import Store
 from cluster.tracking import events
-from tasks.evaluation.exams import sandbox
 from tasks.evaluation.exams.definition import read_exam, read_rows, read_shots, render
 from tasks.evaluation.exams.results import ALL, NamedCandidate, named_candidates, shown, take_exam
-from tasks.evaluation.exams.sandbox import run_code
 
 
 def exam(folder: Path, kind: str, *rows: dict[str, Any], more: str = "") -> Path:
@@ -243,32 +240,6 @@ def test_examples_come_first_answered(tmp_path: Path) -> None:
     (row,) = read_rows(definition)
     prompt = read_shots(definition) + render(definition, row)
     assert prompt == "Sea? wet\n\nSky? blue\n\nTree?"
-
-
-@pytest.mark.parametrize(
-    ("code", "tests", "words"),
-    [
-        ("def f(): return 2", "assert f() == 2", None),
-        ("from __future__ import annotations\nprint('x' * 99)", "assert True", None),
-        ("def f(): return 3", "assert f() == 2", "AssertionError"),
-        ("def f(: return", "f()", "does not parse"),
-        ("x = bytearray(1 << 31)", "", "MemoryError"),
-        ("import os; os._exit(0)", "assert False", "before its tests did"),
-        ("import sys; sys.exit()", "assert False", "before its tests did"),
-        ("open('x', 'wb').write(bytes(1 << 22))", "", "File too large"),
-        ("import os\nassert not os.environ.get('HOME') and os.listdir() is not None", "", None),
-        ("while True: pass", "", "still running after 1 s"),
-    ],
-)
-def test_code_parses_and_passes_its_tests(
-    code: str, tests: str, words: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started = time.monotonic()
-    if words and "running" in words:
-        monkeypatch.setattr(sandbox, "SECONDS", 1)
-    found = run_code(code, tests)
-    assert found is None if words is None else words in str(found)
-    assert time.monotonic() - started < 9
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import numpy as np
 from cluster.errors import BadInput
 from tasks.evaluation.exams.candidates import Candidate, Progress
 from tasks.evaluation.exams.definition import Exam, Row, render
-from tasks.evaluation.exams.sandbox import parses, run_code
+from tasks.evaluation.exams.sandbox import check_sandbox, parses, run_code
 from tasks.evaluation.judging.questions import Unscored
 from tasks.evaluation.overlap.scores import Column, columns
 
@@ -100,6 +100,7 @@ def _code(
     exam: Exam, rows: Sequence[Row], prompts: list[str], candidate: Candidate, progress: Progress
 ) -> Graded:
     grades, scored = [], []
+    check_sandbox()
     answers = candidate.write(prompts, exam.max_tokens, exam.stop, progress)
     for number, (row, text) in enumerate(zip(rows, answers, strict=True)):
         if isinstance(text, Unscored):

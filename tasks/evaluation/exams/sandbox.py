@@ -1,30 +1,27 @@
-"""Code that a model wrote, run against its tests in a process of its own with limits.
+"""Code that a model wrote, run against its tests where it can reach nothing else, or not at all.
 
-The process has a time limit, no more than 1 GiB of memory, small files in a folder of its own, no
-environment, no children (but root's may have them until it ends), and no network where the kernel
-lets it be taken away. It runs as the same user and can read what that user can: for code of unknown
-people, run the whole in a container.
+The answer is alone in a process (`box`): it reads Python and its libraries, writes a few files in
+memory, for ten seconds and 1 GiB; no other file, no socket, no other process, and nothing of it
+stays. The tests are in another, and ask it; what they compare with, and whether they passed, it
+never sees. It takes Linux 6.2 or newer with Landlock, which lets users make namespaces.
 """
 
 import ast
 import contextlib
+import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
-SECONDS, MEMORY, FILE = 10, 1 << 30, 1 << 20
-NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000  # CLONE_NEWUSER, CLONE_NEWNET of sched.h
-PRELUDE = (
-    "import ctypes, resource as r; "
-    f"getattr(ctypes.CDLL(None), 'unshare', int)({NEW_USER | NEW_NETWORK}); "
-    f"r.setrlimit(r.RLIMIT_AS, ({MEMORY}, {MEMORY})); "
-    f"r.setrlimit(r.RLIMIT_CPU, ({SECONDS}, {SECONDS})); "
-    f"r.setrlimit(r.RLIMIT_FSIZE, ({FILE}, {FILE})); "
-    "r.setrlimit(r.RLIMIT_NPROC, (0, 0)); del r, ctypes"
+from cluster.environment import ROOT
+from cluster.errors import BadInput
+from tasks.evaluation.exams.box.walls import SECONDS
+
+START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from tasks.evaluation.exams.box import sitting; "
+    "del sys.path[0]; sitting.main(sys.argv[2], int(sys.argv[3]))"
 )
 
 
@@ -37,43 +34,57 @@ def parses(code: str) -> str | None:
     return None
 
 
-def run_code(code: str, tests: str) -> str | None:
-    """None where `code` parses and `tests` behind it run to their end, else what went wrong.
+def check_sandbox() -> None:
+    """Raise BadInput where no code may be run, with the reason."""
+    run_code("", "")
 
-    That they did is told by a word drawn for this run and written behind them: code that ends the
-    process has not passed.
+
+def run_code(code: str, tests: str) -> str | None:
+    """None where `code` parses and `tests`, which have what it defines, run to their end; else what
+    went wrong. Raises BadInput where this machine does not let it be isolated.
     """
     if fault := parses(code):
         return fault
-    word = secrets.token_hex(16)
-    run = f"exec(compile({code + chr(10) + tests!r}, 'answer', 'exec'), {{'__name__': '__main__'}})"
     with tempfile.TemporaryDirectory() as folder:
-        script, out, errors = (Path(folder, name) for name in ("script", "out", "errors"))
-        script.write_text(f"{PRELUDE}\n{run}\nprint('\\n' + {word!r}, flush=True)\n")
-        with script.open("rb") as into, out.open("wb") as to, errors.open("wb") as complaints:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-"],
-                cwd=folder,
-                env={},
-                stdin=into,
-                stdout=to,
-                stderr=complaints,
-                start_new_session=True,
-            )
-            try:
-                status = process.wait(SECONDS)
-            except subprocess.TimeoutExpired:
-                return f"still running after {SECONDS:g} s"
-            finally:
-                _end(process)
-        if status == 0 and out.read_text(errors="replace").endswith(f"\n{word}\n"):
+        told = _told(folder, json.dumps({"code": code, "tests": tests}))
+    if told is None:
+        return f"still running after {SECONDS:g} s"
+    if "refused" in told:
+        raise BadInput(
+            f"an exam of kind code runs what a model wrote, and cannot isolate it here: "
+            f"{told['refused']}. Put it on Linux 6.2 or newer, where users may make namespaces "
+            "(kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns), and "
+            "not in a container that forbids it"
+        )
+    return None if told.get("passed") else str(told["failed"])
+
+
+def _told(folder: str, asked: str) -> dict[str, str | bool] | None:
+    """What the box tells of an answer; None where the time was over first."""
+    verdict, tell = os.pipe()
+    with os.fdopen(verdict) as reader:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-c", START, ROOT, folder, str(tell)],
+            env={},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(tell,),
+            start_new_session=True,
+        )
+        os.close(tell)
+        try:
+            process.communicate(asked.encode(), SECONDS)
+        except subprocess.TimeoutExpired:
             return None
-        last = errors.read_text(errors="replace").strip().rsplit("\n", 1)[-1]
-        return last or f"ended with status {status} before its tests did"
+        finally:
+            _end(process)
+        lines = reader.read().splitlines() or ['{"refused": "the box did not start"}']
+        return dict(json.loads(lines[-1]))
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Kill what is left of it, its children included."""
+    """Kill what is left of it; all in its namespaces ends with their first process."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

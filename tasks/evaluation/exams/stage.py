@@ -12,7 +12,7 @@ from cluster.store import Draft
 from tasks.evaluation.exams.settings import ExamSettings
 
 
-@stage(version=5)
+@stage(version=6)
 def exam(
     settings: ExamSettings,
     draft: Draft,

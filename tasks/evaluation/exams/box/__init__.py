@@ -1,0 +1,1 @@
+"""What runs code that a model wrote: the box, its walls, and the wire between it and the tests."""
