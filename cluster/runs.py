@@ -60,6 +60,7 @@ class RunRecord(Record):
     seconds: float = 0.0
     stages: list[StageRecord] = []
     metrics: dict[str, float] = {}
+    forecasts: list[dict[str, Any]] = []
     report: str | None = None
     urls: dict[str, str] = {}
     planned: dict[str, float | None] = {}

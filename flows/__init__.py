@@ -1,6 +1,7 @@
 """WHEN: the DAGs and the `headrace` command. Imports `tasks`, `model` and `cluster`.
 
-read > filter > dedup > redact +-> tokenizer -+
+read > filter > dedup > redact +-> vectors > word_scores, dense
+                               +-> tokenizer -+
                                |              v
                                +---------> shards +-> sweep (one stage a run) --> fit
                                                   |

@@ -8,7 +8,8 @@ from typing import Any
 from cluster.errors import BadInput
 from cluster.settings import nearest
 from cluster.store import Store
-from flows.recipe import Recipe, apply_override, validate
+from flows.overrides import apply_override
+from flows.recipe import Recipe, validate
 from tasks.data.reading.remote import HUB
 
 TASKS = ("pretrain", "classify", "regress", "label", "extract", "translate", "summarise")

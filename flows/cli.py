@@ -23,6 +23,7 @@ from flows.commands import (
     daily,
     exporting,
     history,
+    laws,
     measures,
     models,
     runs,
@@ -31,6 +32,7 @@ from flows.commands import (
     services,
     serving,
     store,
+    words,
 )
 from flows.views.output import INTERRUPTED, TERMINATED, print_failure, tell
 
@@ -44,8 +46,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for group in (
-    *(runs, daily, history, models, serving, exporting, measures),
-    *(scores, services, schedule, store),
+    *(runs, daily, history, models, serving, exporting, measures, laws),
+    *(scores, services, schedule, store, words),
 ):
     group.register(app)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
-from flows.ablation import ablation
+from flows.ablation import Scores, ablation
 from flows.own_stages import behind, beside
 from flows.plan.agreement import check_tokenizers
 from flows.plan.dag import Dag, Node
@@ -24,6 +24,7 @@ from tasks.data.filtering.stage import filter_text
 from tasks.data.privacy.stage import redact
 from tasks.data.reading.hashes import FILE
 from tasks.data.reading.stage import ReadSettings, read
+from tasks.dense.stage import dense
 from tasks.evaluation.answers import answers
 from tasks.evaluation.exams.definition import EXAM
 from tasks.evaluation.exams.during import ExamsDuring
@@ -50,6 +51,7 @@ from tasks.tuning.prefer.stage import prefer, preferences
 from tasks.tuning.regress.stage import regress
 from tasks.tuning.text_to_text.settings import TextToTextSettings
 from tasks.tuning.text_to_text.stage import summarise, translate
+from tasks.vectors.stage import vectors, word_scores
 
 
 class Data(NamedTuple):
@@ -92,6 +94,19 @@ def tokenized(dag: Dag, recipe: Recipe, text: Node) -> Node | Artifact:
     if recipe.model.origin:
         return started(dag, recipe)
     return dag.add(train_tokenizer, text=text, settings=recipe.vocabulary())
+
+
+def word_vectors(dag: Dag, recipe: Recipe) -> None:
+    """Vectors of the words of the clean text, how they agree with people, what learns from them."""
+    if recipe.vectors is None:
+        return
+    text = prepared_text(dag, recipe).clean
+    made = dag.add(vectors, text=text, settings=recipe.vectors, seed=recipe.seed)
+    asked = recipe.evaluate.words
+    if asked.similarity or asked.analogies:
+        dag.add(word_scores, vectors=made, settings=asked)
+    for one in recipe.dense:
+        dag.add(dense, label=one.name, vectors=made, settings=one, seed=recipe.seed)
 
 
 def untrained(dag: Dag, recipe: Recipe, task: TextToTextSettings) -> Node:
@@ -163,8 +178,8 @@ def arrangement(dag: Dag, recipe: Recipe, data: Data) -> dict[str, Any]:
 
 def scaling_laws(dag: Dag, recipe: Recipe, data: Data | None = None) -> Node:
     """A grid of small runs, the law fitted to them, and the larger runs that it predicts."""
-    if recipe.over or (recipe.seeds > 1 and not recipe.pretrain):
-        return ablation(dag, recipe, variant_score)
+    if recipe.varies or (recipe.seeds > 1 and not recipe.pretrain):
+        return ablation(dag, recipe, partial(variant_score, tuned_too=bool(recipe.variants)))
     if recipe.seeds > 1 or recipe.one_at_a_time:
         asked = f"seeds: {recipe.seeds}, one_at_a_time: {recipe.one_at_a_time}".lower()
         raise BadInput(f"{asked}: of what? Name keys and their values: --over model.depth=2,3")
@@ -175,15 +190,17 @@ def scaling_laws(dag: Dag, recipe: Recipe, data: Data | None = None) -> Node:
     return sweep(dag, recipe, recipe.sweep, data.shards)
 
 
-def variant_score(dag: Dag, recipe: Recipe) -> Node:
-    """The held-out score of a pretrained model that is one of several; of a recipe that pretrains
-    none, the last of its tunings.
+def variant_score(dag: Dag, recipe: Recipe, tuned_too: bool) -> Scores:
+    """The held-out score of a pretrained model that is one of several, and the last of its tunings
+    where it is `tuned_too`; of a recipe that pretrains none, the last of its tunings.
     """
     if recipe.pretrain is None:
         data = prepare_data(dag, recipe) if recipe.synthesize else None
-        return tuned(dag, recipe, begun(dag, recipe), data)[-1]
-    model = pretrained(dag, recipe, variant=True)
-    return next(n for n in dag if n.spec.stage == "evaluate" and n.arguments["model"] is model)
+        return Scores(tuned(dag, recipe, begun(dag, recipe), data)[-1])
+    model = pretrained(dag, recipe, variant=not tuned_too)
+    heldout = next(n for n in dag if n.spec.stage == "evaluate" and n.arguments["model"] is model)
+    tunings = tuned(dag, recipe, model) if tuned_too else []
+    return Scores(tunings[-1], heldout) if tunings else Scores(heldout)
 
 
 def tuned(dag: Dag, recipe: Recipe, model: Node | Artifact, data: Data | None = None) -> list[Node]:
@@ -274,7 +291,12 @@ def searched(dag: Dag, hashes: Sequence[str]) -> dict[str, Node]:
 
 
 def end_to_end(dag: Dag, recipe: Recipe) -> None:
-    """Everything: data, model, tuning and scores, scaling laws."""
+    """Everything: data, model, tuning and scores, scaling laws; or that of each variant."""
+    word_vectors(dag, recipe)
+    if recipe.variants:
+        scaling_laws(dag, recipe)
+    if recipe.variants or not recipe.has_model:
+        return
     data = prepare_data(dag, recipe) if recipe.sources and not recipe.from_nothing else None
     model = pretrained(dag, recipe, data) if recipe.pretrain else begun(dag, recipe)
     adapted(dag, recipe, model, data)

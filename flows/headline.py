@@ -14,6 +14,7 @@ FIRST = (
     "exam/*.acc",
     "exam/*.exact_match*",
     "judge_geval_*",
+    "word_scores.*",
     "heldout_loss",
     "unigram_loss",
     "answers_chrf",

@@ -25,12 +25,13 @@ from cluster.reaper import reap
 from cluster.runs import RunRecord, StageRecord, records
 from cluster.services import up
 from flows.execution import execute
+from flows.overrides import read_override
 from flows.plan.accounts import planned, spent, with_plan
 from flows.plan.at_hand import plan_of_run
 from flows.plan.budget import Cap
 from flows.plan.price import price
 from flows.publishing import artifacts_of, origin, publish, results, tell, urls
-from flows.recipe import Recipe, overridden, read_override
+from flows.recipe import Recipe, overridden
 
 NAME = 160  # characters of a run's name
 Goal = Literal["all", "data", "pretrain", "sweep"]

@@ -17,6 +17,7 @@ from cluster.runs import RunRecord, StageRecord, records
 from cluster.services import Services
 from flows.headline import headline
 from tasks.report.run_page import builders, links, render
+from tasks.scaling.forecasts import told
 
 # Stages whose figures stand for the run; those of others, and of variants, carry the stage's name.
 SCORES = {"evaluate", "classify", "answers", "judge"}
@@ -64,14 +65,14 @@ def artifacts_of(stages: Sequence[StageRecord]) -> dict[str, Artifact]:
 
 
 def results(artifacts: Artifacts) -> dict[str, Any]:
-    """The run's figures, gathered from its artifacts, and the path of its report."""
+    """The run's figures and forecasts, gathered from its artifacts, and the path of its report."""
     metrics: dict[str, float] = {}
     report = None
     for name, artifact in artifacts.items():
         metrics |= _named(name, artifact)
         if artifact.manifest.stage == "report":
             report = str(artifact.path / "report.html")
-    return {"metrics": metrics, "report": report}
+    return {"metrics": metrics, "forecasts": told(artifacts.values()), "report": report}
 
 
 def _named(name: str, artifact: Artifact) -> dict[str, float]:

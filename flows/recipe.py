@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
 )
@@ -22,6 +23,7 @@ from cluster.placement import Placement
 from cluster.settings import Settings, nearest
 from flows.days import is_dated, on_day
 from flows.lessons import check_made
+from flows.overrides import apply_override, assign
 from flows.own_stages import OwnStageSettings
 from flows.recipe_faults import explain
 from flows.yaml_values import read_yaml
@@ -32,6 +34,7 @@ from tasks.data.filtering.settings import FilterSettings
 from tasks.data.privacy.settings import RedactSettings
 from tasks.data.reading.settings import ReadingSettings
 from tasks.data.reading.stage import SourceSettings
+from tasks.dense.settings import DenseSettings
 from tasks.evaluation.answers import AnswerSettings
 from tasks.evaluation.heldout.settings import HeldoutSettings
 from tasks.evaluation.judging.settings import JudgeSettings
@@ -43,10 +46,8 @@ from tasks.tokens.encoder import special_token
 from tasks.tokens.shards.settings import ShardSettings
 from tasks.tokens.vocabulary.settings import TokenizerSettings
 from tasks.training.agreement import check_exams, check_objective, check_rates
-from tasks.training.settings import (
-    ModelSettings,
-    PretrainSettings,
-)
+from tasks.training.costs import paid
+from tasks.training.settings import ModelSettings, PretrainSettings
 from tasks.tuning.classify.settings import ClassifySettings
 from tasks.tuning.distill.settings import DistillSettings
 from tasks.tuning.extract.settings import ExtractSettings
@@ -55,12 +56,17 @@ from tasks.tuning.label.settings import LabelSettings
 from tasks.tuning.prefer.settings import PreferSettings
 from tasks.tuning.regress.settings import RegressSettings
 from tasks.tuning.text_to_text.settings import TextToTextSettings
+from tasks.vectors.settings import VectorSettings, WordScoreSettings
 
 SHIPPED = Path(__file__).parent / "recipes"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 ADDED = ("sweep", "classify", "instruct")
 """Sections that are there by default, of a model that is trained from nothing."""
-HEADS = ("classify", "regress", "label", "extract")
-"""Tasks of a model with a head."""
+TUNED = (
+    *("classify", "regress", "label", "extract"),
+    *("instruct", "prefer", "distill", "translate", "summarise"),
+)
+"""All that a model is tuned to."""
 
 
 class EvaluateSettings(Settings):
@@ -72,12 +78,13 @@ class EvaluateSettings(Settings):
     )
     judge: JudgeSettings = JudgeSettings()
     exams: tuple[str, ...] = Field((), description="YAML files of exams for the finished model")
+    words: WordScoreSettings = WordScoreSettings()
 
 
 class Recipe(Settings):
     """What to make, stage by stage; `null` leaves an optional stage out."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="names the folders")
+    name: str = Field(pattern=NAME, description="names the folders")
     seed: int = Field(
         0, ge=0, description="seed of what is trained, tuned and sampled; text and tokens have none"
     )
@@ -91,6 +98,8 @@ class Recipe(Settings):
     decontaminate: DecontaminateSettings | None = None
     redact: RedactSettings = RedactSettings()
     synthesize: SynthesizeSettings | None = None
+    vectors: VectorSettings | None = None
+    dense: tuple[DenseSettings, ...] = Field((), description="networks on these word vectors")
     tokenizer: TokenizerSettings = TokenizerSettings()
     shards: ShardSettings = ShardSettings()
     model: ModelSettings = ModelSettings()
@@ -107,6 +116,9 @@ class Recipe(Settings):
         False,
         description="vary `over` one value at a time, beside the recipe as it is; not as a grid",
     )
+    variants: dict[Annotated[str, Field(pattern=NAME)], dict[str, Any]] = Field(
+        {}, description="trained and tuned side by side: a name each, and fields by dotted key"
+    )
     classify: ClassifySettings | None = ClassifySettings()
     regress: RegressSettings | None = None
     label: LabelSettings | None = None
@@ -121,28 +133,38 @@ class Recipe(Settings):
     stages: tuple[OwnStageSettings, ...] = Field((), description="functions of your own as stages")
     placement: Placement = Placement()
 
-    @field_validator("pretrain", mode="before")
+    @field_validator("pretrain", mode="wrap")
     @classmethod
-    def _objective_of_the_family(cls, value: Any, info: ValidationInfo) -> Any:
-        """A recipe that names no objective has its family's."""
-        if value is None:
-            return None
+    def _for_the_model(
+        cls, value: Any, checked: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> PretrainSettings | None:
+        """A recipe that names no objective has its family's; FLOPs pay for tokens of its model."""
         if isinstance(value, PretrainSettings):
             value = value.model_dump(exclude_unset=True)
-        if isinstance(value, dict) and "model" in info.data:
-            return {"objective": info.data["model"].objective, **value}
-        return value
+        named = not isinstance(value, dict) or "objective" in value or "model" not in info.data
+        if not named:
+            value = {**value, "objective": info.data["model"].objective}
+        found: PretrainSettings | None = checked(value)
+        if found and not named:
+            found.model_fields_set.discard("objective")  # of another model it is another
+        if found is None or not found.flops or not {"model", "tokenizer"} <= info.data.keys():
+            return found
+        return paid(found, info.data["model"], info.data["tokenizer"].vocab_size)
 
     @model_validator(mode="before")
     @classmethod
     def _stages_of_the_model(cls, values: Any) -> Any:
         """Stages that the model cannot do are left out, unless the recipe asks for them; and those
-        that nobody asked for of a model that exists.
+        that nobody asked for of a model that exists, or of one that is rather to write.
         """
         if not isinstance(values, dict):
             return values
-        absent = ADDED if _starts_from_a_model(values) else impossible(*_described(values))
-        return {**dict.fromkeys(absent), **values}
+        alone = values.get("pretrain", ...) is None and values.get("vectors") is not None
+        family, objective = _described(values)
+        own = alone or _starts_from_a_model(values)
+        absent = ADDED if own else impossible(family, objective)
+        also = ("classify",) if family == "encoder_decoder" else ()
+        return {**dict.fromkeys((*absent, *also)), **values}
 
     @model_validator(mode="after")
     def _buildable_model(self) -> "Recipe":
@@ -163,13 +185,36 @@ class Recipe(Settings):
         if self.pretrain is not None and not self.sources:
             without = " (or `pretrain: null`)" if self.model.origin else ""
             raise ValueError(f"'sources' is missing: training needs text{without}")
-        if self.pretrain is None and not self.model.origin and not self.from_nothing:
-            raise ValueError(
-                "pretrain: null is for a model that exists: give `model: {from: ...}`; or for "
-                "`translate` or `summarise` from nothing, with `sources` for the tokenizer"
-            )
+        if self.vectors and not self.sources:
+            raise ValueError("vectors are of the words of a text: give `sources`")
+        if self.dense and not self.vectors:
+            raise ValueError("dense: its features are means of word vectors: give `vectors`, too")
+        if len({one.name for one in self.dense}) < len(self.dense):
+            raise ValueError("dense: two networks have the same name; give each a `name`")
+        if not self.has_model:
+            self._nothing_but_vectors()
         if self.model.origin and self.sweep:
             raise ValueError("sweep: its networks are trained from nothing; leave out model.from")
+
+    def _nothing_but_vectors(self) -> None:
+        """Without a model there is none to tune."""
+        asked = [name for name in (*TUNED, "sweep", "infer") if getattr(self, name)]
+        if asked or not self.vectors:
+            raise ValueError(
+                "pretrain: null is for a model that exists: give `model: {from: ...}`; or for "
+                "`translate` or `summarise` from nothing, with `sources` for the tokenizer; or for "
+                + (f"`vectors` alone, without {', '.join(asked)}" if asked else "`vectors`")
+            )
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a language model is trained or tuned: else there are word vectors alone."""
+        return bool(self.pretrain or self.model.origin or self.from_nothing)
+
+    @property
+    def varies(self) -> bool:
+        """Whether it is compared with others like it."""
+        return bool(self.over or self.variants)
 
     @property
     def from_nothing(self) -> "TextToTextSettings | None":
@@ -224,7 +269,7 @@ class Recipe(Settings):
 
     def left_out(self) -> list[str]:
         """The usual stages that this model cannot do, each with the reason, for a plan's reader."""
-        if self.model.origin:  # of which only what is asked for is made
+        if self.model.origin or not self.has_model:  # only what is asked for is made
             return []
         reasons = impossible(self.model.family, self._objective)
         return [f"{name} is left out: {reasons[name]}" for name in reasons if name in ADDED]
@@ -266,7 +311,6 @@ def impossible(family: str, objective: str) -> dict[str, str]:
     if family == "encoder":
         found |= dict.fromkeys(("translate", "summarise"), "an encoder writes no texts")
     if family == "encoder_decoder":
-        found |= dict.fromkeys(HEADS, "heads are put on a decoder or an encoder")
         found["distill"] = "a student is a decoder or an encoder"
     if objective != "causal":
         found["sweep"] = f"scaling laws are of causal losses, the objective is {objective}"
@@ -330,55 +374,12 @@ def find(name_or_path: str) -> Path:
     raise BadInput(f"no recipe '{name_or_path}': {nearest(name_or_path, names)}, or give a path")
 
 
-def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set one dotted key, `a.b=value`, in place; list items by number, the value is YAML."""
-    key, value = read_override(override)
-    assign(values, key, value, f"--set {override}")
-
-
-def read_override(override: str) -> tuple[str, Any]:
-    """The dotted key and the value of `a.b=value`, which is YAML. Raises BadInput for another
-    form.
-    """
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise BadInput(f"--set {override}: write it as key=value, for example model.depth=6")
-    return key.strip(), read_yaml(text, f"--set {override}")
-
-
-def assign(values: dict[str, Any], key: str, value: Any, origin: str) -> None:
-    """Set one dotted key in place; sections that are not there are made. Raises BadInput, which
-    begins with `origin`, for a part of the key that is neither a section nor a list's number.
-    """
-    *parents, last = key.split(".")
-    inner: Any = values
-    for part in parents:
-        if isinstance(inner, list):
-            inner = inner[_index(origin, part, inner)]
-        else:
-            if inner.get(part) is None:
-                inner[part] = {}
-            inner = inner[part]
-        if not isinstance(inner, dict | list):
-            raise BadInput(f"{origin}: '{part}' is a value, not a section")
-    if isinstance(inner, list):
-        inner[_index(origin, last, inner)] = value
-    else:
-        inner[last] = value
-
-
 def overridden(recipe: Recipe, values: typing.Mapping[str, Any]) -> Recipe:
     """The recipe with other values, by dotted key; errors as of `load`."""
     plain = recipe.model_dump(mode="json", exclude_unset=True)
     for key, value in values.items():
         assign(plain, key, value, key)
     return validate(plain, recipe.name)
-
-
-def _index(origin: str, part: str, items: list[Any]) -> int:
-    if part.isdigit() and int(part) < len(items):
-        return int(part)
-    raise BadInput(f"{origin}: '{part}' must be a number from 0 to {len(items) - 1}")
 
 
 def validate(values: dict[str, Any], origin: str) -> Recipe:

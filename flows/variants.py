@@ -2,6 +2,7 @@
 
 headrace sweep quickstart --over model.depth=2,3 --over pretrain.optimizer.learning_rate=0.001,0.003
 headrace sweep quickstart --over model.depth=2,4 --over model.width=64 --one-at-a-time --seeds 5
+headrace run guide      # whose variants have names, and several changes each
 
 The seed is that of the trainings: initialisation, order of the data, dropout, masks. Text,
 tokenizer and shards do not depend on it, so all seeds share them. Every variant has the same seeds,
@@ -15,11 +16,15 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from cluster.errors import BadInput
-from flows.recipe import Recipe, assign, validate
+from flows.overrides import assign
+from flows.recipe import Recipe, validate
 from flows.yaml_values import read_yaml
+from model.flops import parameter_count
+from tasks.training.costs import training_flops
 
 Values = dict[str, Any]
 BASELINE = "baseline"
@@ -37,6 +42,22 @@ class Variant(NamedTuple):
     def label(self) -> str:
         """What tells it from the others: `learning_rate=0.001,depth=2`."""
         return joined(self.parts)
+
+    @property
+    def network(self) -> Values:
+        """What one training of it takes: `params`, `tokens`, `flops`; its `family` and `objective`,
+        which is None where nothing is trained on text.
+        """
+        model, training = self.recipe.model, self.recipe.pretrain
+        config = model.config(self.recipe.tokenizer.vocab_size, training.context if training else 1)
+        tokens = training.tokens if training else 0
+        return {
+            "family": config.family,
+            "objective": training.objective if training else None,
+            "params": parameter_count(config),
+            "tokens": tokens,
+            "flops": training_flops(config, training) * tokens if training else 0,
+        }
 
     def seeded(self) -> "Iterator[Variant]":
         """The same with each of its seeds."""
@@ -78,19 +99,26 @@ def read_over(texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
 
 def variants(recipe: Recipe) -> list[Variant]:
     """Every combination of the values of `over`; with `one_at_a_time` the recipe as it is, then
-    each value alone. What makes the same recipe twice is there once. Raises BadInput for an unknown
-    key or value.
+    each value alone; all that of each of its named `variants`. What makes the same recipe twice is
+    there once. Raises BadInput for an unknown key or value.
     """
-    if any(key in ("seed", "seeds") for key in recipe.over):
+    keys = list(dict.fromkeys([*chain.from_iterable(recipe.variants.values()), *recipe.over]))
+    if any(key in ("seed", "seeds") for key in keys):
         raise BadInput("over seed: it is not varied but repeated; --seeds 5 trains with five each")
-    changes = list(_changes(recipe))
-    made = [_made(recipe, change) for change in changes]
+    named = recipe.variants or {"": {}}
+    changes = [(name, change) for name in named for change in _changes(recipe)]
+    made = [_made(recipe, named[name] | change) for name, change in changes]
     new = [i for i, one in enumerate(made) if one not in made[:i]]
-    names = _names([changes[i] for i in new], recipe.over)
+    ends = _names([changes[i][1] for i in new], recipe.over)
     return [
-        Variant(parts, _values(made[i], recipe.over), made[i])
-        for i, parts in zip(new, names, strict=True)
+        Variant(_parts(changes[i][0], end), _values(made[i], keys), made[i])
+        for i, end in zip(new, ends, strict=True)
     ]
+
+
+def _parts(name: str, ends: tuple[str, ...]) -> tuple[str, ...]:
+    """The name of a variant, if it has one, and what else is varied."""
+    return (name, *(end for end in ends if end != BASELINE)) if name else ends
 
 
 def _changes(recipe: Recipe) -> Iterator[Values]:
@@ -104,7 +132,8 @@ def _changes(recipe: Recipe) -> Iterator[Values]:
 
 
 def _made(recipe: Recipe, change: Values) -> Recipe:
-    plain = recipe.model_dump(mode="json", exclude_unset=True, exclude={"over", "one_at_a_time"})
+    ways = {"over", "variants", "one_at_a_time"}
+    plain = recipe.model_dump(mode="json", exclude_unset=True, exclude=ways)
     said = [f"{key}={value}" for key, value in change.items()]
     for (key, value), what in zip(change.items(), said, strict=True):
         assign(plain, key, value, f"over {what}")

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model.encoder_decoder import EncoderDecoder
 from model.head_config import Head
 from model.transformer import Transformer
 
@@ -27,13 +28,14 @@ class Headed(nn.Module):
     W starts at zero: at first every class is equally likely, and the first gradients that reach the
     pretrained network are already those of a head that has begun to learn. The network loses its LM
     head. One that reads the first token has a pooler, made here where there was none (Devlin et al.
-    2019); W on the last token has no b, as in Transformers.
+    2019); W on the last token has no b, as in Transformers. Both halves of an encoder-decoder read
+    the text, and the states are its decoder's (BART: Lewis et al. 2020, section 3.1).
     """
 
     class_weights: Tensor | None = None
     """What the loss of each class counts, `[C]`, of mean 1 over all rows; None is 1 for each."""
 
-    def __init__(self, network: Transformer, head: Head) -> None:
+    def __init__(self, network: Transformer | EncoderDecoder, head: Head) -> None:
         super().__init__()
         self.head = head
         self.network = prepare(network, pooler=head.kind == "sequence" and head.pooling == "first")
@@ -92,6 +94,9 @@ class Headed(nn.Module):
         segments: Tensor | None = None,
     ) -> Tensor:
         """The network's final states, `[B, T, D]`."""
+        if isinstance(self.network, EncoderDecoder):
+            laid = (documents, documents, positions, positions)
+            return self.network(inputs, inputs, *laid)
         return self.network(inputs, documents, positions, segments_BT=segments)
 
     def score(self, hidden_BTD: Tensor, documents: Tensor | None) -> Tensor:
@@ -103,6 +108,7 @@ class Headed(nn.Module):
     def _pooled(self, hidden_BTD: Tensor, documents_BT: Tensor | None) -> Tensor:
         """What stands for each row, `[B, D]`."""
         if self.head.pooling == "first":
+            assert isinstance(self.network, Transformer)
             return self.network.pool(hidden_BTD)
         if documents_BT is None:
             documents_BT = torch.ones(hidden_BTD.shape[:2], device=hidden_BTD.device)
@@ -120,13 +126,13 @@ LOSSES = {
 }
 
 
-def prepare(network: Transformer, *, pooler: bool) -> Transformer:
+def prepare(network: Transformer | EncoderDecoder, *, pooler: bool) -> Transformer | EncoderDecoder:
     """The network without its LM head, and with a pooler or without, in place.
 
     With muP the LM head stays, unused: no such network is tied.
     """
     config = network.config
-    if pooler and not config.pooler:
+    if pooler and not config.pooler and isinstance(network, Transformer):
         network.pooler = nn.Linear(config.width, config.width)
         nn.init.normal_(network.pooler.weight, std=config.width**-0.5)
         nn.init.zeros_(network.pooler.bias)

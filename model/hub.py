@@ -111,7 +111,7 @@ def load_headed(folder: Path | str) -> Headed:
     """
     network, own = _load(Path(folder), torch.float32)
     head = hub_heads.read(read_config(folder))
-    if head is None or not own or not isinstance(network, Transformer):
+    if head is None or not own:
         raise ValueError(f"{folder} has no head of a task; `headrace adapt` makes one")
     module = Headed(network, head)
     module.classifier.load_state_dict(

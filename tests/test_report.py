@@ -453,7 +453,9 @@ def test_variants_are_shown_with_their_doubt_and_none_stands_for_the_run(tmp_pat
             found = {"bits_per_byte": loss, "heldout_loss": loss, "bits_per_byte_witten_bell": 2.5}
             inputs = {"n": f"{depth}{seed}"}
             scores.append(make(store, "evaluate", inputs, metrics=found, label=f"depth={depth}"))
-            runs.append({"label": f"depth={depth}", "values": {"depth": depth}, "seed": seed})
+            network = {"family": "decoder", "objective": "causal"}
+            about = {"label": f"depth={depth}", "values": {"depth": depth}, "network": network}
+            runs.append(about | {"seed": seed})
     table = build(compare, store, scores=scores, runs=runs)
     html = page_of(store, [*scores, table])
     told = text_of(html)

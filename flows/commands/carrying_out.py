@@ -122,7 +122,8 @@ def _result(record: dict[str, Any], goal: str) -> dict[str, Any]:
 
     keys = ("id", "status", "seconds", "stages", "metrics", "report", "page", "urls")
     result = {key: record[key] for key in (*keys, "error") if key in record}
-    if goal == "sweep" and record["status"] == "completed":
+    compared = any(stage["stage"] == "compare" for stage in record["stages"])
+    if (goal == "sweep" or compared) and record["status"] == "completed":
         result |= sweep_result(record["stages"])
     return result
 

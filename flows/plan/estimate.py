@@ -25,7 +25,7 @@ NO_TRAINING: dict[str, Any] = {
     "sources": [],
     "warnings": [],
 }
-"""Of a recipe that tunes a model as it is."""
+"""Of a recipe that trains none, or tunes one as it is."""
 
 
 def estimate(
@@ -33,18 +33,18 @@ def estimate(
 ) -> dict[str, Any]:
     """Stages with reasons; parameters, tokens, FLOPs, bytes per device; what all that takes
     (`flows.plan.price`), on these hosts, or those at hand; and of a sweep every run. Of a recipe
-    with `over`, the stages are those of its variants.
+    with `over` or `variants`, the stages are those of its variants.
     """
-    goal = "sweep" if recipe.over else "all"
+    goal = "sweep" if recipe.varies else "all"
     dag = planned(goal, recipe, rebuild)
     place, training = recipe.placement, recipe.pretrain
     config = recipe.model.config(recipe.tokenizer.vocab_size, training.context if training else 1)
     priced = price(dag, place, hosts)
-    swept = sweep_estimate(recipe, dag, priced) if recipe.sweep and not recipe.over else None
+    swept = sweep_estimate(recipe, dag, priced) if recipe.sweep and not recipe.varies else None
     trained = _training(dag, recipe, config) if training else NO_TRAINING
     return {
         "stages": [_stage(node, priced) for node in dag],
-        "params": parameter_count(config),
+        "params": parameter_count(config) if recipe.has_model else 0,
         **trained,
         **priced.whole(),
         "basis": priced.basis,
@@ -52,7 +52,7 @@ def estimate(
         "shape": vars(config),
         "warnings": recipe.left_out() + trained["warnings"] + (swept["warnings"] if swept else []),
         "sweep": swept,
-        "variants": [_variant(one) for one in variants(recipe)] if recipe.over else [],
+        "variants": [_variant(one) for one in variants(recipe)] if recipe.varies else [],
     }
 
 
@@ -74,16 +74,11 @@ def _training(dag: Dag, recipe: Recipe, config: ModelConfig) -> dict[str, Any]:
 
 def _variant(variant: Variant) -> dict[str, Any]:
     """What is varied, with which seeds, and what each of these trainings takes."""
-    recipe, training = variant.recipe, variant.recipe.pretrain
-    config = recipe.model.config(recipe.tokenizer.vocab_size, training.context if training else 1)
-    tokens = training.tokens if training else 0
     return {
         "label": variant.label,
         "values": variant.values,
         "seeds": [seeded.recipe.seed for seeded in variant.seeded()],
-        "params": parameter_count(config),
-        "tokens": tokens,
-        "flops": training_flops(config, training) * tokens if training else 0,
+        **variant.network,
     }
 
 

@@ -26,7 +26,7 @@ from cluster.stage import info
 from flows.plan.dag import Node
 from model.flops import flops_per_token, parameter_count
 from tasks.data.reading.settings import SourceSettings
-from tasks.data.reading.sources import resolve
+from tasks.data.reading.sources import PYTHON, resolve
 from tasks.evaluation.exams.during import ExamsDuring
 from tasks.scaling.sweep.plan import MemberSettings, TrunkSettings
 from tasks.serving.batch.settings import MOST_TOKENS
@@ -40,6 +40,7 @@ Steps = MemberSettings | TrunkSettings
 CPU_FLOPS_PER_THREAD, NOMINAL_WIDTH = 3.5e10, 96
 GPU_FLOPS = 3.3e14
 BYTES_PER_PARAM = 4  # weights are written in fp32
+VECTOR_FLOPS, TREE_DEPTH = 7e9, 12  # of one core that learns word vectors; of a Huffman tree
 TOKENS_OF_A_ROW = 200  # of which nothing is known but the size of its file
 
 
@@ -101,6 +102,26 @@ def _tokenizer(node: Node, place: Placement, size: Sizes) -> Work:
     text = sum(size(one) for one in _all(node.arguments["text"]))
     # Compressed, a third of the text.
     return {"bytes": min(text, settings.text_bytes / 3), "params": 16.0 * settings.vocab_size}
+
+
+def _vectors(node: Node, place: Placement, size: Sizes) -> Work:
+    asked = node.literals["settings"]
+    words = sum(size(one) for one in _all(node.arguments["text"])) / 2  # compressed
+    found = {"params": float(asked.width * 8 * math.sqrt(words))}  # about as texts have them
+    if asked.method not in ("skipgram", "cbow"):
+        return found
+    told = asked.window + 1 if asked.method == "skipgram" else 1
+    scored = told * (asked.negatives + 1 if asked.output == "negative_sampling" else TREE_DEPTH)
+    flops = 6.0 * asked.width * words * asked.epochs * scored
+    return found | {"flops": flops, "rate": VECTOR_FLOPS * place.cpu_threads}
+
+
+def _dense(node: Node, place: Placement, size: Sizes) -> Work:
+    asked = node.literals["settings"]
+    rows = float(asked.classes * asked.rows_per_class)
+    if not asked.data.startswith(PYTHON):
+        rows = _row_tokens(asked.data) / TOKENS_OF_A_ROW
+    return {"steps": rows * (1 - asked.heldout_share) * asked.epochs / asked.batch_rows}
 
 
 def _pretrain(node: Node, place: Placement, size: Sizes) -> Work:
@@ -258,6 +279,8 @@ def _all(value: Any) -> list[Any]:
 KINDS: Mapping[str, Callable[[Node, Placement, Sizes], Work]] = {
     "read": _read,
     "tokenizer": _tokenizer,
+    "vectors": _vectors,
+    "dense": _dense,
     "pretrain": _pretrain,
     "sweep": _sweep,
     "trunk": _sweep,

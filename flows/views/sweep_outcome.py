@@ -29,8 +29,10 @@ def show_planned(out: Output, variants: Sequence[Mapping[str, Any]]) -> None:
     if not variants:
         return
     out.say("")
-    columns = ("variant", "seeds", "params", "tokens", "flops each")
-    out.table(columns, ((v["label"], _range(v["seeds"]), *_sizes(v)) for v in variants))
+    columns = ("variant", "objective", "seeds", "params", "tokens", "flops each")
+    out.table(
+        columns, ((v["label"], v["objective"], _range(v["seeds"]), *_sizes(v)) for v in variants)
+    )
     runs = sum(len(v["seeds"]) for v in variants)
     flops = human(sum(v["flops"] * len(v["seeds"]) for v in variants), "FLOP")
     out.say(f"\nvariants {len(variants)}, {runs} trainings, {flops}")
@@ -50,6 +52,7 @@ def show_variants(out: Output, result: Mapping[str, Any]) -> None:
     columns = ("variant", "seeds", f"{metric}, ± 95 %", "against the first", "p")
     out.say("")
     out.table(columns, map(_row, result["variants"]))
+    show_networks(out, result["variants"])
     out.say("")
     for variant in result["variants"]:
         if ranges := variant.get("ranges"):
@@ -65,6 +68,23 @@ def show_variants(out: Output, result: Mapping[str, Any]) -> None:
     else:
         best = next(v["label"] for v in result["variants"] if v["values"] == result["best"])
         out.say(f"best     {best}: {result['test']}")
+
+
+def show_networks(out: Output, variants: Sequence[Mapping[str, Any]]) -> None:
+    """What each variant is and took, where they are networks of several kinds."""
+    kinds = {(v["network"]["family"], v["network"]["objective"]) for v in variants}
+    if len(kinds) < 2:
+        return
+    out.say("")
+    columns = ("variant", "family", "objective", "params", "flops each", "bits per byte")
+    out.table(columns, map(_network, variants))
+
+
+def _network(variant: Mapping[str, Any]) -> tuple[str, ...]:
+    about, bits = variant["network"], variant["bits_per_byte"]
+    sizes = (human(float(about[key])) for key in ("params", "flops"))
+    told = "-" if bits is None else f"{bits:.4g}"
+    return (variant["label"], about["family"], about["objective"], *sizes, told)
 
 
 def _show_ranges(out: Output, label: str, ranges: Mapping[str, Mapping[str, float]]) -> None:

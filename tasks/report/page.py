@@ -15,11 +15,13 @@ from typing import Any
 from cluster.artifact import Artifact
 from cluster.manifest import parents
 from tasks.report import plots, words
+from tasks.report.dense import dense
 from tasks.report.funnel import funnel, side_by_side
 from tasks.report.scaling import scaling
 from tasks.report.synthesis import made
 from tasks.report.template import fill
 from tasks.report.variants import variants
+from tasks.report.vectors import vectors
 
 View = dict[str, Any]
 Stages = dict[str, list[Artifact]]
@@ -55,6 +57,8 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
         "privacy": privacy(stages),
         "tokenizer": tokens(stages),
         "packing": _scalars(_facts(stages, "packing")) + _scalars(_metrics(stages, "packing")),
+        "vectors": vectors(stages["vectors"], stages["word_scores"]),
+        "dense": dense(stages["dense"]),
         "seen": _picked(_facts(stages, "pretrain").get("sources"), SEEN_KEYS),
         "trainings": [t for name in words.TRAINED for a in stages[name] if (t := training(a))],
         "classes": classes(stages),
@@ -86,6 +90,9 @@ def headline(stages: Stages) -> list[View]:
         error = words.signed_percent(forecast["mean_error"])
         reach = words.number(max(t["reach"] for t in forecast["targets"]), 3)
         found.append(_card("forecast error", error, f"at {reach} times the compute"))
+    if "words" in (learnt := _metrics(stages, "vectors")):
+        width = f"{learnt['width']:.0f} numbers each"
+        found.append(_card("words with vectors", learnt["words"], width))
     if "params" in pretrain:
         tokens = words.number(pretrain.get("tokens", stages["pretrain"][-1].manifest.tokens))
         found.append(_card("parameters", pretrain["params"], f"trained on {tokens} tokens"))

@@ -22,8 +22,11 @@ def variants(artifacts: Sequence[Artifact]) -> View:
     found, metric = facts["variants"], words.label(facts["metric"])
     shown = [one for one in found if one["mean"] is not None]
     best = next((one["label"] for one in found if one["values"] == facts["best"]), None)
+    kinds = {(one["network"]["family"], one["network"]["objective"]) for one in found}
     return {
         "metric": metric,
+        "better": "higher" if facts.get("higher_is_better") else "lower",
+        "families": len(kinds) > 1,
         "rows": [
             one | {"p": one["p"] if one["p"] is None else probability(one["p"])} for one in found
         ],

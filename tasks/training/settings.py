@@ -2,7 +2,14 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from cluster.errors import BadInput
 from cluster.settings import Aside, Settings, said
@@ -286,6 +293,12 @@ class PretrainSettings(TrainSettings, ObjectiveSettings):
     """Pretraining: what is learnt, from how much text, how much at a time."""
 
     tokens: int = Field(1_000_000, ge=1, description="training tokens, repeats included")
+    flops: Annotated[float | None, Aside()] = Field(
+        None,
+        gt=0,
+        description="in place of tokens: FLOPs of the training, forward and backward; tokens are "
+        "then those that they pay for",
+    )
     batch_tokens: int = Field(16_384, ge=1, description="tokens of one optimizer step")
     batch_ramp: tuple[RampStage, ...] = Field(
         (),
@@ -313,6 +326,22 @@ class PretrainSettings(TrainSettings, ObjectiveSettings):
     exams: Annotated[ExamTimes | None, Aside()] = Field(
         None, description="exams that the network sits on the way, as it is after some steps"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tokens_or_flops(cls, values: Any) -> Any:
+        """One of the two says how long."""
+        if isinstance(values, dict) and values.get("flops") and values.get("tokens"):
+            raise ValueError("give tokens or flops, and leave out the other, which follows from it")
+        return values
+
+    @model_serializer(mode="wrap")
+    def _what_was_given(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Tokens that follow from FLOPs follow again, from those of another network."""
+        found: dict[str, Any] = plain(self)
+        if self.flops is not None:
+            found.pop("tokens", None)
+        return found
 
     @model_validator(mode="after")
     def _exams_on_the_way(self) -> "PretrainSettings":

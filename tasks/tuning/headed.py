@@ -29,7 +29,6 @@ from model.config import ModelConfig
 from model.flops import flops_per_token
 from model.head_config import Head, Pooling
 from model.heads import Headed
-from model.transformer import Transformer
 from tasks.data.row_files import write_json_lines
 from tasks.inference.generation import load_model
 from tasks.tokens.encoder import Encoder
@@ -85,8 +84,7 @@ Prepare = Callable[[Encoder, ModelConfig], Task]
 
 def tune(base: Path, settings: HeadSettings, seed: int, draft: Draft, prepare: Prepare) -> None:
     """Carry out a stage."""
-    found, encoder = load_model(base)
-    network = readable(found, base)
+    network, encoder = load_model(base)
     task = prepare(encoder, network.config)
     rows, _ = parted(len(task.train["lengths"]), settings.early_stopping)
     steps = max(1, round(settings.epochs * len(rows) / settings.batch_rows))
@@ -112,21 +110,11 @@ def tune(base: Path, settings: HeadSettings, seed: int, draft: Draft, prepare: P
     draft.facts["task"] = describe(settings)
 
 
-def readable(network: object, base: Path) -> Transformer:
-    """The network of a decoder or encoder. Raises BadInput for an encoder-decoder."""
-    if not isinstance(network, Transformer):
-        raise BadInput(
-            f"{base} is an encoder_decoder; heads are put on a decoder or an encoder: "
-            "pretrain one with `--set model.family=decoder` or `encoder`"
-        )
-    return network
-
-
 def pooling_of(asked: Pooling | None, family: str) -> Pooling:
     """What of a row a head reads. Raises BadInput for a decoder's first token, which sees itself
-    alone.
+    alone, or with what the encoder makes of the rest.
     """
-    if asked == "first" and family == "decoder":
+    if asked == "first" and family != "encoder":
         raise BadInput(
             "pooling is first, but the first token of a decoder sees nothing of the rest; "
             "it must be last or mean"
@@ -186,7 +174,7 @@ def program(base: Path, rows: Path, head: Head, settings: HeadSettings, seed: in
     def batch(first: int, count: int) -> Arrays:
         return batch_of(arrays, train[sample_numbers(first, count, len(train), seed)])
 
-    module = Headed(readable(hub.load(brought(base)), base), head)
+    module = Headed(hub.load(brought(base)), head)
     if "class_weights" in arrays:
         module.class_weights = torch.from_numpy(arrays["class_weights"])
     pieces = (apart[first : first + SCORED_ROWS] for first in range(0, len(apart), SCORED_ROWS))

@@ -31,7 +31,7 @@ def compared(tmp_path, losses, **facts):
             failed = {"status": "diverged", "why": loss} if isinstance(loss, str) else None
             found = {} if failed else {"heldout_loss": 2 * loss, "bits_per_byte": loss}
             scores.append(score(store, len(scores), found, **(failed or about)))
-            runs.append({"label": label, "values": {KEY: depth}, "seed": seed})
+            runs.append({"label": label, "values": {KEY: depth}, "seed": seed, "network": {}})
     return build(compare, store, scores=scores, runs=runs)
 
 
@@ -60,7 +60,8 @@ def test_of_a_tuning_the_higher_accuracy_is_best(tmp_path):
         for seed, accuracy in enumerate(values):
             found = {"accuracy": accuracy, "rows": 100.0}
             scores.append(score(store, len(scores), found, stage="classify"))
-            runs.append({"label": f"depth={depth}", "values": {KEY: depth}, "seed": seed})
+            about = {"label": f"depth={depth}", "values": {KEY: depth}, "network": {}}
+            runs.append({**about, "seed": seed})
     facts = build(compare, store, scores=scores, runs=runs).manifest.facts
     assert facts["metric"] == "accuracy" and facts["higher_is_better"]
     assert facts["best"] == {KEY: 2}
@@ -117,7 +118,7 @@ def test_a_diverged_baseline_leaves_the_others_to_each_other(tmp_path):
 def test_other_objectives_and_other_texts_are_told(tmp_path):
     store = Store(tmp_path)
     runs = [{"label": str(i), "values": {KEY: i % 2}, "seed": i // 2} for i in range(4)]
-    runs = [run | {"label": f"depth={run['values'][KEY]}"} for run in runs]
+    runs = [run | {"label": f"depth={run['values'][KEY]}", "network": {}} for run in runs]
     scores = [
         score(
             store,

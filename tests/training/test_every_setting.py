@@ -77,6 +77,7 @@ ELSEWHERE = {
     "model.from": "argument `start` of the stage: tests/flows/test_adapt.py",
     "model.longer": "with `start`: the same",
     "pretrain.exams": "argument `exams` of the stage: tests/flows/test_exams_on_the_way.py",
+    "pretrain.flops": "becomes tokens when a recipe is read: tests/flows/test_guide.py",
     "pretrain.mixture": "argument `mixture` of the stage: tests/flows/test_mixed_pretraining.py",
 }
 OF_THE_ENGINE = (

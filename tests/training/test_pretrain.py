@@ -148,7 +148,10 @@ def test_a_variant_that_diverges_is_a_row_of_the_comparison_and_never_best(
     )
     given = {"shards": made.shards, "settings": HeldoutSettings(max_tokens=500)}
     scores = [build(evaluate, made.store, model=m, **given) for m in (bad, model)]
-    runs = [{"label": n, "values": {"learning_rate": n}, "seed": 0} for n in ("1e30", "1e-2")]
+    runs: list[dict[str, Any]] = [
+        {"label": n, "values": {"learning_rate": n}, "seed": 0, "network": {}}
+        for n in ("1e30", "1e-2")
+    ]
     facts = build(compare, made.store, scores=scores, runs=runs).manifest.facts
     failed, good = facts["rows"]
     assert (failed["status"], failed["seed"], "bits_per_byte" in failed) == ("diverged", 0, False)

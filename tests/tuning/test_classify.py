@@ -13,8 +13,6 @@ from cluster.errors import BadInput
 from cluster.placement import Placement
 from cluster.stage import build
 from cluster.store import Store
-from model.config import from_depth
-from model.encoder_decoder import EncoderDecoder
 from model.flops import flops_per_token
 from model.hub import load_headed
 from tasks.inference.generation import load_model
@@ -24,7 +22,7 @@ from tasks.training.settings import OptimizerSettings
 from tasks.tuning.classify.engine import encode
 from tasks.tuning.classify.settings import ClassifySettings
 from tasks.tuning.classify.stage import classify
-from tasks.tuning.headed import arrays_of, batch_of, readable
+from tasks.tuning.headed import arrays_of, batch_of
 from tasks.tuning.rows import Snippet
 from tasks.tuning.sources import labelled_rows
 from tests.published import published_folder
@@ -89,12 +87,6 @@ def test_rows_tell_the_speed_without_the_lm_head_that_is_not_used(tuned: Artifac
         row = json.loads(line)
         assert row["flops_per_second"] == pytest.approx(used * row["tokens_per_second"], rel=0.01)
         assert row["mfu"] > 0
-
-
-def test_an_encoder_decoder_is_refused() -> None:
-    config = from_depth(1, vocab_size=300, context=8, width=32, family="encoder_decoder")
-    with pytest.raises(BadInput, match="t5 is an encoder_decoder; heads are put on a decoder"):
-        readable(EncoderDecoder(config), Path("t5"))
 
 
 def test_it_learns_what_words_tell(tuned: Artifact) -> None:

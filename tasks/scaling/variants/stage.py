@@ -11,7 +11,7 @@ from tasks.scaling.variants.paired import TEST, Difference, best, better, differ
 from tasks.training.facts import Ending
 
 Row = dict[str, Any]
-FINISHED = "finished"
+FINISHED, BITS = "finished", "bits_per_byte"
 MEASURED = {
     "classify": "accuracy",
     "regress": "pearson",
@@ -27,21 +27,25 @@ LOSSES = ("accuracy", "answer_loss", "loss")
 """Else the first of these that they have."""
 
 
-@stage(version=3, tracked=True)
-def compare(scores: list[Artifact], runs: list[Row], draft: Draft) -> None:
-    """Set the held-out scores of some trainings, or tunings, beside what tells them apart.
+@stage(version=4, tracked=True)
+def compare(
+    scores: list[Artifact], runs: list[Row], draft: Draft, heldout: list[Artifact] | None = None
+) -> None:
+    """Set the held-out scores of some trainings, or tunings, beside what tells them apart; of
+    tunings also what the models they began with had on held-out text, `heldout`.
 
-    `runs` describe them: `label` of the variant, its `values`, and the `seed`. The first variant is
-    the baseline. Facts are `metric`, of which lower is better unless `higher_is_better`, which
-    tunings have; `rows` (label, seed, values and metrics of each run, in the order given; without
-    metrics `status` and `why`); `variants` (see `summary`; of tunings with `ranges` over the seeds
-    of every figure); `best`, the values of the variant that is, by `test`, better than each of the
-    others, or None with the reason in `why_no_best`; `warnings`. Also as `variants.csv`, means
-    below the runs.
+    `runs` describe them: `label` of the variant, its `values`, the `seed`, and the `network`: its
+    `family`, `objective`, `params`, `tokens` and `flops`. The first variant is the baseline. Facts
+    are `metric`, of which lower is better unless `higher_is_better`, which tunings have; `rows`
+    (label, seed, values and metrics of each run, in the order given; without metrics `status` and
+    `why`); `variants` (see `summary`; of tunings with `ranges` over the seeds of every figure);
+    `best`, the values of the variant that is, by `test`, better than each of the others, or None
+    with the reason in `why_no_best`; `warnings`. Also as `variants.csv`, means below the runs.
     """
     from tasks.scaling.law.runs import write
 
-    rows = [_row(run, score) for run, score in zip(runs, scores, strict=True)]
+    before = heldout or [None] * len(runs)
+    rows = [_row(*one) for one in zip(runs, scores, before, strict=True)]
     metric, higher = _metric(rows, scores)
     variants = summary(runs, rows, metric, higher)
     winner, why = _best(variants, rows, metric, scores, higher)
@@ -71,10 +75,11 @@ def compare(scores: list[Artifact], runs: list[Row], draft: Draft) -> None:
 def summary(
     runs: Sequence[Row], rows: Sequence[Row], metric: str, higher: bool = False
 ) -> list[Row]:
-    """A row a variant: `label`, `values`, `n` seeds with a figure, `mean` and its 95 % `interval`,
-    `status` and `why` of the first seed without a figure; and against the baseline at the same
-    seeds `difference` {mean, interval, n}, `p` of being no better, and whether it is `better`, all
-    variants tested together. What cannot be known is None.
+    """A row a variant: `label`, `values`, `network`, the mean `bits_per_byte` where it has one, `n`
+    seeds with a figure, `mean` and its 95 % `interval`, `status` and `why` of the first seed
+    without a figure; and against the baseline at the same seeds `difference` {mean, interval, n},
+    `p` of being no better, and whether it is `better`, all variants tested together. What cannot be
+    known is None.
     """
     described = {run["label"]: run for run in runs}
     figures = {label: _figures(rows, label, metric) for label in described}
@@ -87,6 +92,8 @@ def summary(
         {
             "label": label,
             "values": run["values"],
+            "network": run["network"],
+            "bits_per_byte": _spread(_figures(rows, label, BITS))["mean"],
             **_spread(figures[label]),
             **_against(gaps.get(label), higher),
             "better": sure.get(label),
@@ -96,9 +103,10 @@ def summary(
     ]
 
 
-def _row(run: Row, score: Artifact) -> Row:
+def _row(run: Row, score: Artifact, before: Artifact | None) -> Row:
     found = score.manifest.metrics or Ending.of(score).noted()
-    return {"variant": run["label"], "seed": run["seed"], **run["values"], **found}
+    text = before.manifest.metrics if before else {}
+    return {"variant": run["label"], "seed": run["seed"], **run["values"], **text, **found}
 
 
 def _metric(rows: Sequence[Row], scores: Sequence[Artifact]) -> tuple[str, bool]:
@@ -112,7 +120,7 @@ def _metric(rows: Sequence[Row], scores: Sequence[Artifact]) -> tuple[str, bool]
         found = next((name for name in LOSSES if name in rows[0]), LOSSES[-1])
         return found, found == "accuracy"
     finished = [row for row in rows if "heldout_loss" in row]
-    bits = ("bits_per_byte", "bits_per_predicted_byte")
+    bits = (BITS, "bits_per_predicted_byte")
     everyones = (name for name in bits if all(name in row for row in finished))
     return next(everyones, "heldout_loss"), False
 

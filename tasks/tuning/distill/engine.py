@@ -20,11 +20,11 @@ from tasks.tokens.origins import folder_of
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
 from tasks.tuning.common import HISTORY, keep_ledger, save_model, tuning_job, write_history
-from tasks.tuning.distill.learners import distilled
+from tasks.tuning.distill.learners import distilled, readable
 from tasks.tuning.distill.lessons import Classes, Lessons, Tokens, count_rows, learners
 from tasks.tuning.distill.settings import DistillSettings
 from tasks.tuning.files import row_file
-from tasks.tuning.headed import handed, readable
+from tasks.tuning.headed import handed
 from tasks.tuning.rows import Snippet, read_snippets, sides, split
 from tasks.tuning.sources import describe
 from tasks.tuning.supervised import parted

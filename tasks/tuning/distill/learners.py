@@ -14,7 +14,7 @@ from model.transformer import Transformer
 from tasks.tokens.encoder import load
 from tasks.tokens.origins import folder_of
 from tasks.tuning.distill.settings import DistillSettings
-from tasks.tuning.headed import pooling_of, readable
+from tasks.tuning.headed import pooling_of
 from tasks.tuning.trained_part import trained_part
 
 OBJECTIVES = {"decoder": "causal", "encoder": "masked"}
@@ -87,9 +87,19 @@ def _classifier(base: Path, teacher: Headed, folder: Path, layers: int | None) -
         raise BadInput(
             f"{base} tells {own.head.outputs} classes apart, teacher {folder} {head.outputs}"
         )
-    student = Headed(_some_layers(own.network, layers), own.head)
+    student = Headed(_some_layers(readable(own.network, base), layers), own.head)
     student.classifier.load_state_dict(own.classifier.state_dict())
     return student
+
+
+def readable(network: object, base: Path) -> Transformer:
+    """The network of a decoder or encoder. Raises BadInput for an encoder-decoder."""
+    if not isinstance(network, Transformer):
+        raise BadInput(
+            f"{base} is an encoder_decoder; a student or a teacher is a decoder or an encoder: "
+            "pretrain one with `--set model.family=decoder` or `encoder`"
+        )
+    return network
 
 
 def _some_layers(network: Transformer, layers: int | None) -> Transformer:

@@ -1,0 +1,40 @@
+"""What is said of laws put to the test: forecasts against what came."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flows.views.output import Output, human
+
+
+def show_forecasts(out: Output, result: Mapping[str, Any]) -> None:
+    """A line a forecast, and how many of the bands held."""
+    if not result["forecasts"]:
+        out.say("no run has foretold anything yet; `headrace sweep scaling-small` does")
+        return
+    columns = ("made", "recipe", "target", "by", "foretold", "came", "in its band")
+    out.table(columns, map(_forecast, result["forecasts"]))
+    out.say("")
+    if result["coverage"] is None:
+        out.say("none of the runs that they foretell has come yet")
+        return
+    low, high = result["interval"]
+    verdict = "as promised" if result["holds"] else "not as promised"
+    out.say(
+        f"{result['coverage']:.0%} of {result['n']} bands held (95 % interval {low:.0%} to "
+        f"{high:.0%}), {verdict}: they are to hold {result['promised']:.0%} of the time"
+    )
+
+
+def _forecast(row: Mapping[str, Any]) -> tuple[str, ...]:
+    said = f"{row['loss']:.4g} [{row['low']:.4g}, {row['high']:.4g}]"
+    held = {None: "", True: "yes", False: "no"}[row["inside"]]
+    late = "" if row["beforehand"] else ", but the run was there before"
+    return (
+        row["made"][:16].replace("T", " "),
+        row["recipe"],
+        f"{row['target']}, {human(row['reach'])} times the compute",
+        row["by"],
+        said,
+        "" if row["measured"] is None else f"{row['measured']:.4g}",
+        held + late,
+    )

@@ -1,0 +1,1 @@
+"""Word vectors: one number for each word of the vocabulary, counted, or learnt by prediction."""
