@@ -18,7 +18,7 @@ from model.masks import Sight
 from model.norms import RMSNorm
 from model.positions import Rotation
 from model.ragged import RaggedLayer
-from model.relative_attention import DisentangledAttention, Relative
+from model.relative_attention import DisentangledAttention, Relative, SinusoidalAttention
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,10 @@ class Context:
         return self.relative or self.rotations[rope]
 
 
-ATTENTION: dict[str, type[Attention]] = {"disentangled": DisentangledAttention}
+ATTENTION: dict[str, type[Attention]] = {
+    "disentangled": DisentangledAttention,
+    "relative_sinusoidal": SinusoidalAttention,
+}
 """By the positions that need an attention of their own."""
 
 

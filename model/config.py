@@ -18,7 +18,9 @@ Family = Literal["decoder", "encoder", "encoder_decoder"]
 Norm = Literal["rms", "layer"]
 NormPlacement = Literal["pre", "post", "sandwich", "after"]
 Residual = Literal["serial", "parallel", "parallel_norms"]
-Positions = Literal["rope", "learned", "sinusoidal", "alibi", "relative", "disentangled"]
+Positions = Literal[
+    "rope", "learned", "sinusoidal", "alibi", "relative", "disentangled", "relative_sinusoidal"
+]  # fmt: skip
 Activation = Literal["swiglu", "geglu", "geglu_exact", "gelu", "gelu_tanh", "relu", "relu2"]
 Bias = Literal["none", "qkv", "attention", "feedforward", "all"]
 QKNorm = Literal["none", "head", "all"]
@@ -117,10 +119,15 @@ class ModelConfig:
     scale_embedding: bool = False
     """Multiply token embeddings by sqrt(width) (Vaswani et al. 2017, section 3.4)."""
     segments: int = 0
-    """Kinds of segments with an embedding of their own (BERT's token types); 0 is none."""
+    """Kinds of segments with an embedding of their own (BERT's token types); 0 is none. With
+    positions relative_sinusoidal 2: scores know whether two tokens are of one segment (XLNet)."""
     tie_embeddings: bool = True
     head_transform: bool = False
     """A dense layer and a norm before the LM head, and a bias after it (BERT, RoBERTa)."""
+    head_bias: bool = False
+    """A bias after an LM head without such a layer (XLNet)."""
+    query_embedding: bool = False
+    """A vector that stands for a token to be predicted, in place of a mask's (XLNet)."""
     logit_scale: float = 1.0
     """Factor on hidden states before the LM head (T5: 1 / sqrt(width) when tied)."""
     logit_softcap: float | None = None
@@ -158,10 +165,17 @@ class ModelConfig:
             "head_dim", "even, for rotary positions turn pairs of numbers",
         )  # fmt: skip
         yield (
-            self.positions != "disentangled"
+            self.positions not in ("disentangled", "relative_sinusoidal")
             or (self.family, self.kv_heads, self.qk_norm) == ("encoder", self.heads, "none"),
             "positions", "another unless family is encoder, kv_heads all heads and qk_norm none",
         )  # fmt: skip
+        sinusoidal = self.positions == "relative_sinusoidal"
+        yield not sinusoidal or self.width % 2 == 0, "width", "even, with relative sinusoids"
+        yield (
+            not sinusoidal or self.segments in (0, 2),
+            "segments",
+            "0 or 2 with relative sinusoids",
+        )
         turned = 2 * math.ceil((self.rotary_dim or 0) / 2)
         yield turned <= self.head_dim, "rotary_dim", f"at most {self.head_dim // 2 * 2}"
         for name in ("rope_layers", "window_layers"):
@@ -190,12 +204,12 @@ class ModelConfig:
             self.multi_token == 0 or self.family == "decoder",
             "multi_token", "0 unless family is decoder",
         )  # fmt: skip
-        for name, without in (("pooler", False), ("detector", False), ("embedding_width", None)):
+        for name, without in ENCODERS_ONLY.items():
             plain = getattr(self, name) == without
             yield plain or self.family == "encoder", name, f"{without} unless family is encoder"
         yield (
-            not (self.detector and (self.head_transform or not self.tie_embeddings)),
-            "detector", "False with an LM head: head_transform, or one that is not tied",
+            not (self.detector and (self.biased_head or not self.tie_embeddings)),
+            "detector", "False with an LM head: head_transform, head_bias, or one not tied",
         )  # fmt: skip
         yield (
             self.experts is None or not self.feedforward_bias,
@@ -206,6 +220,7 @@ class ModelConfig:
             "tie_embeddings", "False with model.mup: an embedding and a head learn at other rates",
         )  # fmt: skip
         yield not (self.mup_base_width and self.latent), "latent", "None with model.mup"
+        yield not (self.mup_base_width and sinusoidal), "positions", "another with model.mup"
         yield 0 <= self.dropout < 1, "dropout", "at least 0 and below 1"
 
     @property
@@ -232,6 +247,16 @@ class ModelConfig:
     def qkv_bias(self) -> bool:
         """Whether queries, keys and values have bias vectors."""
         return self.bias in ("qkv", "attention", "all")
+
+    @property
+    def biased_head(self) -> bool:
+        """Whether the LM head has a bias."""
+        return self.head_transform or self.head_bias
+
+    @property
+    def segment_table(self) -> bool:
+        """Whether segments have vectors that are added to those of tokens."""
+        return self.segments > 0 and self.positions != "relative_sinusoidal"
 
     @property
     def embedded(self) -> int:
@@ -265,6 +290,10 @@ class ModelConfig:
         return self.experts if self.experts and self.experts.at(layer) else None
 
 
+ENCODERS_ONLY = {
+    "pooler": False, "detector": False, "embedding_width": None, "query_embedding": False,
+}  # fmt: skip
+"""What only an encoder may have, and what it is without."""
 SIZES = ("vocab_size", "context", "width", "depth", "heads", "kv_heads", "head_dim", "ffn_width")
 CHOICES: dict[str, tuple[str, ...]] = {
     "family": get_args(Family),

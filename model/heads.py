@@ -144,10 +144,14 @@ def prepare(network: Transformer | EncoderDecoder, *, pooler: bool) -> Transform
     for name in gone:
         delattr(network, name)
     network.head_bias, network.headless = None, True
+    if config.query_embedding:
+        assert isinstance(network, Transformer)
+        network.query_embedding.requires_grad_(False)
     network.config = replace(
         config,
         tie_embeddings=tied,
         head_transform=False,
+        head_bias=False,
         detector=False,
         pooler=pooler,
         multi_token=0,

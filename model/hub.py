@@ -34,10 +34,13 @@ LEFT_OUT = re.compile(
     r"|EncDecAttention\.relative_attention_bias\.weight$|^final_logits_bias$"  # never used
     r"|^(cls\.seq_relationship|sop_classifier|(lm|mask)_predictions)\."  # of another objective
     r"|^(score|classifier|qa_outputs|classification_head|head\.(dense|norm))\."  # of another task
+    r"|^(sequence_summary|logits_proj|start_logits|end_logits|answer_class)\."  # XLNet's
 )
 """Names a published file may hold beside our tensors."""
 SAFE = ".safetensors"
-LM_HEADS = ("lm_head.weight", "embed_out.weight", "head.weight", "vocab_projector.weight")
+LM_HEADS = (
+    "lm_head.weight", "embed_out.weight", "head.weight", "vocab_projector.weight", "lm_loss.weight",
+)  # fmt: skip
 """What the LM head is called, which a model with another head has not."""
 POOLERS = ("pooler.dense.weight", "pooler.weight")
 """What a pooler's matrix is called."""

@@ -7,7 +7,7 @@ A folder whose head Transformers has a class for is loaded by it whole, as by
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -37,6 +37,8 @@ class Place:
     names: Mapping[str, str]
     pooling: Pooling | None = None
     instead: tuple[str, str] = ("", "")
+    says: File = field(default_factory=dict)
+    """Keys by which its `config.json` says so."""
 
 
 def _decoder(tagger: str = "score", span: str | None = "model.") -> dict[Kind, Place]:
@@ -50,10 +52,12 @@ def _decoder(tagger: str = "score", span: str | None = "model.") -> dict[Kind, P
     return found
 
 
-def _encoder(prefix: str, sequence: Mapping[str, str]) -> dict[Kind, Place]:
+def _encoder(
+    prefix: str, sequence: Mapping[str, str], says: File | None = None
+) -> dict[Kind, Place]:
     base = ("", prefix)  # the base class has no prefix
     return {
-        "sequence": Place(sequence, "first", base),
+        "sequence": Place(sequence, "first", base, says or {}),
         "token": Place({"classifier": "classifier"}, instead=base),
         "span": Place({"classifier": "qa_outputs"}, instead=base),
     }
@@ -61,6 +65,12 @@ def _encoder(prefix: str, sequence: Mapping[str, str]) -> dict[Kind, Place]:
 
 ROBERTA_NAMES = {"pooler": "classifier.dense", "classifier": "classifier.out_proj"}
 ROBERTA = _encoder("roberta.", ROBERTA_NAMES)
+XLNET = _encoder(
+    "transformer.",
+    {"pooler": "sequence_summary.summary", "classifier": "logits_proj"},
+    {"summary_type": "first", "summary_use_proj": True, "summary_activation": "tanh"},
+)
+del XLNET["span"]  # its class answers by a search
 PLACES: dict[str, dict[Kind, Place]] = {
     "llama": _decoder(),
     "gpt2": _decoder("classifier", span=""),
@@ -86,6 +96,7 @@ PLACES: dict[str, dict[Kind, Place]] = {
     "albert": _encoder("albert.", {"classifier": "classifier"}),
     "electra": _encoder("electra.", ROBERTA_NAMES),
     "deberta-v2": _encoder("deberta.", {"pooler": "pooler.dense", "classifier": "classifier"}),
+    "xlnet": XLNET,
 }
 """By `model_type`, then by kind of head."""
 
@@ -102,7 +113,8 @@ def describe(model_type: str, head: Head) -> File:
     said: File = {KEY: asdict(head)}
     if head.kind == "sequence":
         said["problem_type"] = head.problem
-    if place_of(model_type, head):
+    if place := place_of(model_type, head):
+        said |= place.says
         stem = BASES.sub("", COUNTERPARTS[model_type].model_class)
         said["architectures"] = [stem + SUFFIXES[head.kind]]
     return said
@@ -118,7 +130,11 @@ def read(about: File) -> Head | None:
         return Head(**about[KEY])
     kind = _kind(about)
     place = PLACES.get(about.get("model_type", ""), {}).get(kind) if kind else None
-    if kind is None or place is None:
+    if (
+        kind is None
+        or place is None
+        or any(about.get(key) != said for key, said in place.says.items())
+    ):
         return None
     outputs = 2 if kind == "span" else len(about.get("id2label") or "01")
     one = "regression" if outputs == 1 else "single_label_classification"

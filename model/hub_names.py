@@ -272,6 +272,33 @@ ELECTRA: Names = {
     "=head_bias": "generator_lm_head.bias",
     "head": "generator_lm_head",
 }
+XLNET_BASE: Names = {
+    "embedding": "word_embedding",
+    "=query_embedding": "mask_emb",
+    **_within(
+        "blocks.*.",
+        "layer.*.",
+        {
+            "attention.norm": "rel_attn.layer_norm",
+            "=attention.inner.qkv.weight": ("rel_attn.q", "rel_attn.k", "rel_attn.v"),
+            "=attention.inner.out.weight": "rel_attn.o",
+            "=attention.inner.distance.weight": "rel_attn.r",
+            "=attention.inner.content_bias": "rel_attn.r_w_bias",
+            "=attention.inner.distance_bias": "rel_attn.r_r_bias",
+            "=attention.inner.segment_bias": "rel_attn.r_s_bias",
+            "=attention.inner.segment_embedding.weight": "rel_attn.seg_embed",
+            "feedforward.norm": "ff.layer_norm",
+            "feedforward.inner.up": "ff.layer_1",
+            "feedforward.inner.down": "ff.layer_2",
+        },
+    ),
+    "pooler": "pooler.dense",
+}
+XLNET: Names = {
+    **_within("", "transformer.", XLNET_BASE),
+    "=head_bias": "lm_loss.bias",
+    "head": "lm_loss",
+}
 MODERNBERT_BASE: Names = {
     "embedding": "embeddings.tok_embeddings",
     "embedding_norm": "embeddings.norm",
@@ -300,7 +327,7 @@ MODERNBERT: Names = {
 
 def _encoder(base: Names) -> Callable[[ModelConfig], Names]:
     """The class without a head has no prefix."""
-    return lambda config: {} if config.head_transform or config.detector else base
+    return lambda config: {} if config.biased_head or config.detector else base
 
 
 def _t5_stack(stack: str, feedforward: str) -> Names:
@@ -402,6 +429,7 @@ NAMES: dict[str, Names] = {
     "albert": ALBERT,
     "electra": ELECTRA,
     "deberta-v2": DEBERTA_V2,
+    "xlnet": XLNET,
     "modernbert": MODERNBERT,
     "t5": T5,
     "mt5": T5,
@@ -417,6 +445,7 @@ VARIANTS: dict[str, Callable[[ModelConfig], Names]] = {
     "albert": _encoder(ALBERT_BASE),
     "electra": _encoder(ELECTRA_BASE),
     "deberta-v2": _encoder(DEBERTA_V2_BASE),
+    "xlnet": _encoder(XLNET_BASE),
     "modernbert": _encoder(MODERNBERT_BASE),
     "t5": _t5,
     "mt5": _t5,

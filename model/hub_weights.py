@@ -23,7 +23,8 @@ class Rename:
 
     There it may be cut by `rows`, one piece a name (experts first become the rows of one matrix);
     its rows may come in another `order`; it may be transposed (GPT-2 keeps matrices as inputs x
-    outputs), or less `offset` (Gemma adds 1 to its gains when it uses them).
+    outputs), or less `offset` (Gemma adds 1 to its gains when it uses them). Each piece may have a
+    `layout` of its own (XLNet keeps heads apart).
     """
 
     ours: str
@@ -33,6 +34,7 @@ class Rename:
     order: Tensor | None = None
     transpose: bool = False
     offset: float = 0.0
+    layout: tuple[int, ...] | None = None
 
     def export(self, ours: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         """Their names and tensors."""
@@ -41,12 +43,13 @@ class Rename:
         weight = weight if self.order is None else weight[self.order]
         weight = weight - self.offset if self.offset else weight
         for name, part in zip(self.theirs, weight.split(self.rows), strict=True):
-            yield name, (part.T if self.transpose else part).contiguous()
+            part = part.T if self.transpose else part
+            yield name, part.reshape(self.layout or part.shape).contiguous()
 
     def restore(self, theirs: dict[str, Tensor]) -> Tensor:
         """Our tensor."""
         parts = (theirs[name] for name in self.theirs)
-        weight = torch.cat([part.T if self.transpose else part for part in parts])
+        weight = torch.cat([part.flatten(1).T if self.transpose else part for part in parts])
         weight = weight + self.offset if self.offset else weight
         weight = weight if self.order is None else weight[self.order.argsort()]
         return weight.reshape(self.shape).contiguous()
@@ -71,8 +74,9 @@ def renames(config: ModelConfig, model_type: str) -> Iterator[Rename]:
             tensor.shape,
             _rows(config, tensor, len(theirs)),
             order=_order(config, model_type, name),
-            transpose=model_type in TRANSPOSED and tensor.ndim == 2 and ".inner." in name,
+            transpose=tensor.ndim == 2 and name.endswith(TRANSPOSED.get(model_type, ())),
             offset=1.0 if model_type in OFFSET and "norm" in name else 0.0,
+            layout=_by_heads(config, name, tensor) if model_type == "xlnet" else None,
         )
 
 
@@ -87,8 +91,13 @@ def tied_head(config: ModelConfig, model_type: str) -> dict[str, str]:
     return {head: embedding}
 
 
-TRANSPOSED = {"gpt2", "openai-gpt"}
-"""Models whose matrices are inputs x outputs, all but the embeddings."""
+GPT2_MATRICES = ("qkv.weight", "out.weight", "up.weight", "down.weight")
+TRANSPOSED = {
+    "gpt2": GPT2_MATRICES,
+    "openai-gpt": GPT2_MATRICES,
+    "xlnet": ("qkv.weight", "distance.weight"),
+}
+"""Matrices that are inputs x outputs, by model."""
 OFFSET = {"gemma", "gemma2", "gemma3_text"}
 """Models whose gains are less 1."""
 
@@ -113,6 +122,18 @@ def _rows(config: ModelConfig, tensor: Tensor, pieces: int) -> tuple[int, ...]:
         return config.heads * config.head_dim, keys, keys
     rows = tensor.shape[0] * (tensor.shape[1] if tensor.ndim == 3 else 1)
     return (rows // pieces,) * pieces
+
+
+def _by_heads(config: ModelConfig, name: str, tensor: Tensor) -> tuple[int, ...] | None:
+    """The shape of what XLNet has of a tensor: in attention by heads, matrices width x heads."""
+    if name == "query_embedding":
+        return 1, 1, config.width
+    if ".attention.inner." not in name:
+        return None
+    heads = config.heads, config.head_dim
+    if tensor.ndim == 1:
+        return heads
+    return (config.segments if "segment" in name else config.width, *heads)
 
 
 def _order(config: ModelConfig, model_type: str, name: str) -> Tensor | None:

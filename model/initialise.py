@@ -50,6 +50,9 @@ def initialise(network: nn.Module) -> None:
         elif isinstance(module, ExpertLayer):
             nn.init.normal_(module.up, std=1 / math.sqrt(module.up.shape[-1]))
             nn.init.zeros_(module.down)
+    for name, parameter in network.named_parameters():
+        if name.endswith("query_embedding"):
+            nn.init.normal_(parameter, std=0.02)
     for module in network.modules():
         if isinstance(module, Attention):
             _even_scores(module)

@@ -12,7 +12,7 @@ from typing import Literal
 from model.config import ModelConfig, RopeScaling
 
 Extension = Literal["yarn", "theta"]
-UNBOUNDED = ("sinusoidal", "alibi", "relative", "disentangled")
+UNBOUNDED = ("sinusoidal", "alibi", "relative", "disentangled", "relative_sinusoidal")
 """Positions that are defined for any length."""
 
 

@@ -42,15 +42,17 @@ def self_sight(
     window: int | None = None,
     documents_BS: Tensor | None = None,
     prefix_BS: Tensor | None = None,
+    order_BS: Tensor | None = None,
 ) -> Sight:
     """What each of the last `queries` of `keys` positions sees of them all.
 
     Itself and others of its document that are less than `window` away: those before it, and those
     after it in an encoder (not `causal`) or within a prefix (`prefix_BS` is True; Raffel et al.
     2020, section 3.2.1). Padding (document 0) sees padding: no row of the softmax may be empty.
+    `order_BS` says in which order tokens are predicted (`in_order`).
     """
     window = None if window is None or window >= keys else window
-    if window is None and documents_BS is None and prefix_BS is None:
+    if window is None and documents_BS is None and prefix_BS is None and order_BS is None:
         if not causal or queries == 1:
             return Sight()
         if queries == keys:
@@ -59,9 +61,24 @@ def self_sight(
     if prefix_BS is not None:
         both_BTS = prefix_BS[:, -queries:, None] & prefix_BS[:, None, :]
         seen = seen | both_BTS & nearby(queries, keys, device, causal=False, window=window)
+    if order_BS is not None:
+        seen = seen & in_order(order_BS)
     if documents_BS is not None:
         seen = seen & (documents_BS[:, -queries:, None] == documents_BS[:, None, :])
     return Sight(seen[:, None] if seen.ndim == 3 else seen)
+
+
+def in_order(order_BT: Tensor) -> Tensor:
+    """Who sees whom of tokens that are predicted in an order, `[B, T, T]` (XLNet's two streams;
+    Yang et al. 2019, section 2.3).
+
+    Of a token that is predicted in the r-th place `order_BT` is r, of the query that asks for it
+    -r, of all others 0. A token sees itself, those before it in the order and the others; a query
+    those before it and the others. None sees a query.
+    """
+    keys_B1T, place_BT1 = order_BT[:, None, :], order_BT.abs()[:, :, None]
+    itself = torch.eye(order_BT.shape[1], dtype=torch.bool, device=order_BT.device)
+    return (keys_B1T == 0) | (keys_B1T > 0) & ((keys_B1T < place_BT1) | itself)
 
 
 def cross_sight(documents_BT: Tensor | None, documents_BS: Tensor | None) -> Sight:

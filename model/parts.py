@@ -83,11 +83,13 @@ def _embeddings(config: ModelConfig) -> Iterator[Part]:
     rows = {
         "token embedding": config.vocab_size,
         "position embedding": learned * stacks * (config.context + config.position_offset),
-        "segment embedding": stacks * config.segments,
+        "segment embedding": stacks * config.segments * config.segment_table,
     }
     for name, count in rows.items():
         if count:
             yield Part(name=name, role="embedding", vectors=count * config.embedded)
+    if config.query_embedding:
+        yield Part(name="query embedding", role="embedding", vectors=config.width)
     if config.positions == "relative":
         buckets = config.relative_buckets * config.heads
         yield Part(name="relative positions", layers=stacks, vectors=buckets)
@@ -154,6 +156,10 @@ def _attention(config: ModelConfig, name: str, layers: int, span: float) -> Part
         # Of each distance a query and a key; a token's own meet those of all distances.
         distances = min(config.relative_buckets, 2 * span - 1)
         pairs += 2 * queries * distances * (1 + config.width / span)
+    if config.positions == "relative_sinusoidal":
+        # A matrix that all distances are multiplied with, and biases of distance, content, segment.
+        vectors += queries * (config.width + 2 + (config.segments > 0) * (1 + config.segments))
+        pairs += queries * (2 * span - 1) * (1 + config.width / span)
     return Part(
         name=name,
         layers=layers,
@@ -244,12 +250,14 @@ def _head(config: ModelConfig) -> Iterator[Part]:
         return
     if config.head_transform:
         read = config.embedded
-        vectors = read * (config.bias == "all") + _norm(config, read) + config.vocab_size
+        vectors = read * (config.bias == "all") + _norm(config, read)
         yield Part(name="head transform", role=role, weights=config.width * read, vectors=vectors)
     weights = config.vocab_size * read
     tied = config.tie_embeddings
     name = "LM head (tied)" if tied else "LM head"
-    yield Part(name=name, role=role, weights=weights, shared=weights if tied else 0)
+    vectors = config.vocab_size * config.biased_head
+    shared = weights if tied else 0
+    yield Part(name=name, role=role, weights=weights, vectors=vectors, shared=shared)
 
 
 def _norm(config: ModelConfig, width: int | None = None) -> int:

@@ -32,7 +32,7 @@ from model.masks import Sight, cross_sight, self_sight, single
 from model.multi_token import MultiToken
 from model.positions import RelativeBias, alibi, rotation, sinusoids
 from model.ragged import RaggedCache
-from model.relative_attention import Relative, bucketed
+from model.relative_attention import Relative, bucketed, measured
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ class LanguageModel(nn.Module, SplitsContext):
         self.head_bias: nn.Parameter | None = None
         if config.head_transform:
             self.head_transform = HeadTransform(config)
+        if config.biased_head:
             self.head_bias = nn.Parameter(torch.zeros(config.vocab_size))
         if config.detector:
             self.detector = Detector(config)
@@ -121,9 +122,7 @@ class Stack(nn.Module, SplitsContext):
 
     With `activation_checkpointing` set, training keeps only what goes into each block and computes
     the rest again on the way back: a third more arithmetic, far less memory (Chen et al. 2016).
-    With
-    `context_group` set (`model.context_parallel`), the states are those of this process's
-    positions.
+    With `context_group` set (`model.context_parallel`), states are of this process's positions.
     """
 
     def __init__(
@@ -150,7 +149,7 @@ class Stack(nn.Module, SplitsContext):
         elif config.positions == "disentangled":
             self.relative_embedding = nn.Embedding(config.relative_buckets, config.width)
             self.relative_norm = make_norm(config)
-        if config.segments:
+        if config.segment_table:
             self.segment_embedding = nn.Embedding(config.segments, config.embedded)
         if config.embedding_norm:
             self.embedding_norm = make_norm(config, config.embedded)
@@ -169,6 +168,7 @@ class Stack(nn.Module, SplitsContext):
         cache: Cache | RaggedCache | None = None,
         prefix_BT: Tensor | None = None,
         segments_BT: Tensor | None = None,
+        order_BT: Tensor | None = None,
         memory: Memory | None = None,
     ) -> Tensor:
         """Final hidden states `[B, T, D]` of token vectors; see `Transformer.forward`."""
@@ -177,7 +177,9 @@ class Stack(nn.Module, SplitsContext):
             seen = 0 if cache is None else cache.length
             positions_BT = torch.arange(seen, seen + x_BTD.shape[1], device=x_BTD.device)[None]
         x_BTD = self._place(x_BTD, positions_BT, segments_BT)
-        context = self.context(x_BTD, documents_BT, positions_BT, cache, prefix_BT, memory)
+        context = self.context(
+            x_BTD, documents_BT, positions_BT, cache, prefix_BT, memory, order_BT, segments_BT
+        )
         x_BTD = self.own(x_BTD)
         for layer, block in enumerate(self.blocks):
             if self.activation_checkpointing and self.training:
@@ -195,6 +197,8 @@ class Stack(nn.Module, SplitsContext):
         cache: Cache | RaggedCache | None = None,
         prefix_BT: Tensor | None = None,
         memory: Memory | None = None,
+        order_BT: Tensor | None = None,
+        segments_BT: Tensor | None = None,
     ) -> Context:
         """What the blocks look at beside `x_BTD`; tells the cache of the documents."""
         last_BT = cache.furthest_1N if isinstance(cache, RaggedCache) else None
@@ -225,6 +229,7 @@ class Stack(nn.Module, SplitsContext):
                 window=window,
                 documents_BS=documents_BT,
                 prefix_BS=prefix_BT,
+                order_BS=order_BT,
             )
             for window in self.windows
         }
@@ -232,7 +237,8 @@ class Stack(nn.Module, SplitsContext):
         if bias_HTS is not None:
             sights = {window: sight.biased(bias_HTS) for window, sight in sights.items()}
         states_BSD = None if memory is None else memory.states_BSD
-        return Context(dict(sights), turns, states_BSD, sight_of_memory, self._relative(queries))
+        relative = self._relative(x_BTD, positions_BT, segments_BT)
+        return Context(dict(sights), turns, states_BSD, sight_of_memory, relative)
 
     def _place(self, x_BTD: Tensor, positions_BT: Tensor, segments_BT: Tensor | None) -> Tensor:
         """Token vectors with those of their positions and segments."""
@@ -241,7 +247,7 @@ class Stack(nn.Module, SplitsContext):
             x_BTD = x_BTD + self.position_embedding(positions_BT + config.position_offset)
         elif config.positions == "sinusoidal":
             x_BTD = x_BTD + sinusoids(positions_BT, config.embedded).to(x_BTD.dtype)
-        if config.segments:
+        if config.segment_table:
             first = torch.zeros_like(positions_BT)
             x_BTD = x_BTD + self.segment_embedding(first if segments_BT is None else segments_BT)
         if config.embedding_norm:
@@ -249,11 +255,13 @@ class Stack(nn.Module, SplitsContext):
         x_BTD = F.dropout(x_BTD, config.dropout, self.training)
         return self.embedding_projection(x_BTD) if config.embedding_width else x_BTD
 
-    def _relative(self, length: int) -> Relative | None:
+    def _relative(self, x_BTD: Tensor, at_BT: Tensor, segments: Tensor | None) -> Relative | None:
+        if self.config.positions == "relative_sinusoidal":
+            return measured(at_BT, segments, x_BTD)
         if self.config.positions != "disentangled":
             return None
         states_RD = self.relative_norm(self.relative_embedding.weight)
-        return bucketed(states_RD, length, self.config.relative_distance)
+        return bucketed(states_RD, x_BTD.shape[1], self.config.relative_distance)
 
     def _bias(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
         if self.config.positions == "alibi":
@@ -277,6 +285,8 @@ class Transformer(Stack, LanguageModel):
         )
         if config.pooler:
             self.pooler = nn.Linear(config.width, config.width)
+        if config.query_embedding:
+            self.query_embedding = nn.Parameter(torch.empty(config.width))
         if config.multi_token:
             self.multi_token = nn.ModuleList(
                 MultiToken(config, config.depth + k) for k in range(config.multi_token)
@@ -292,6 +302,7 @@ class Transformer(Stack, LanguageModel):
         cache: Cache | RaggedCache | None = None,
         prefix_BT: Tensor | None = None,
         segments_BT: Tensor | None = None,
+        order_BT: Tensor | None = None,
     ) -> Tensor:
         """Final hidden states `[B, T, D]` of token ids `[B, T]`.
 
@@ -300,15 +311,20 @@ class Transformer(Stack, LanguageModel):
         None counts from the row's. With a `cache` the inputs continue what it has seen: without
         `documents_BT` they belong to its last document, without `positions_BT` they follow it.
         Tokens of a prefix (`prefix_BT` is True) see each other. `segments_BT` numbers the kinds of
-        segments; None is 0.
+        segments; None is 0. `order_BT` says in which order tokens are predicted (`masks.in_order`);
+        a query stands at the position of its token, as the mask or the network's own vector.
         """
+        x_BTD = self.embed(inputs_BT)
+        if order_BT is not None and self.config.query_embedding:
+            x_BTD = torch.where(order_BT[..., None] < 0, self.query_embedding, x_BTD)
         return self.run(
-            self.embed(inputs_BT),
+            x_BTD,
             documents_BT,
             positions_BT,
             cache=cache,
             prefix_BT=prefix_BT,
             segments_BT=segments_BT,
+            order_BT=order_BT,
         )
 
     def pool(self, hidden_BTD: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ COUNTERPARTS = {
     "albert": encoders.ALBERT,
     "electra": encoders.ELECTRA,
     "deberta-v2": encoders.DEBERTA_V2,
+    "xlnet": encoders.XLNET,
     "modernbert": encoders.MODERNBERT,
     "t5": encoder_decoders.T5,
     "mt5": encoder_decoders.MT5,

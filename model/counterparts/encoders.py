@@ -6,8 +6,11 @@ from model.counterparts.entries import (
     EMBEDDING_WIDTH,
     MASKED_LM_TIED,
     ROBERTA_POSITIONS,
+    XLNET_HEAD,
+    XLNET_HEAD_DIM,
     encoder_class,
     masked_lm,
+    tied,
 )
 from model.counterparts.keys import (
     BIASES,
@@ -132,6 +135,35 @@ DEBERTA_V2 = Counterpart(
     },
     {"legacy": True, "pooler_hidden_act": "gelu", "conv_kernel_size": 0},
 )
+
+XLNET = Counterpart(
+    "XLNetLMHeadModel",
+    {
+        "family": "encoder",
+        "vocab_size": key("vocab_size"),
+        "context": key("headrace_context", missing=512),
+        "width": key("d_model"),
+        "depth": key("n_layer"),
+        "heads": key("n_head"),
+        "kv_heads": follows(lambda file: file["n_head"]),
+        "head_dim": XLNET_HEAD_DIM,
+        "ffn_width": key("d_inner"),
+        "norm": "layer",
+        "norm_placement": "post",
+        "norm_epsilon": key("layer_norm_eps", missing=1e-12),
+        "positions": "relative_sinusoidal",
+        "activation": words("ff_activation", missing="gelu", **PLAIN),
+        "bias": "feedforward",
+        "segments": 2,
+        "query_embedding": True,
+        "head_bias": XLNET_HEAD,
+        "pooler": key("add_pooling_layer", missing=False),
+        "tie_embeddings": tied(True),
+        "dropout": key("dropout", missing=0.1),
+    },
+    {"attn_type": "bi", "bi_data": False, "clamp_len": -1, "untie_r": True},
+)
+"""Its context is no limit there, so Transformers has no key for it."""
 
 MODERNBERT = Counterpart(
     "ModernBertForMaskedLM",

@@ -232,6 +232,21 @@ ELECTRA_HEADS = {
     ),
 }
 
+XLNET_HEAD = Entry(
+    lambda head, config: {"architectures": ["XLNetLMHeadModel" if head else "XLNetModel"]},
+    _is_class("LMHeadModel"),
+)
+
+
+def _read_d_head(file: File) -> float:
+    share = file["d_model"] / file["n_head"]
+    if file.get("d_head") not in (None, share):
+        raise ValueError(f"d_head is {file['d_head']!r}; it must be d_model / n_head, {share:g}")
+    return int(share) if share.is_integer() else share
+
+
+XLNET_HEAD_DIM = Entry(lambda size, config: {"d_head": size}, _read_d_head)
+
 MASKED_LM_TIED = Entry(
     lambda tied, config: {"tie_word_embeddings": tied},
     lambda file: not masked_lm(file) or file.get("tie_word_embeddings", True),

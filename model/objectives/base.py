@@ -73,6 +73,7 @@ def hidden_states(
     decoder_inputs: Tensor | None = None,
     prefix: Tensor | None = None,
     segments: Tensor | None = None,
+    order: Tensor | None = None,
 ) -> Tensor:
     """The network's final states `[B, T, D]` of a batch, in an encoder-decoder the decoder's."""
     if decoder_inputs is not None:
@@ -80,7 +81,9 @@ def hidden_states(
     seen = None if prefix is None else prefix.bool()
     if network.config.segments < 2:  # RoBERTa: two texts are of one kind
         segments = None
-    return network(inputs, documents, positions, prefix_BT=seen, segments_BT=segments)
+    return network(
+        inputs, documents, positions, prefix_BT=seen, segments_BT=segments, order_BT=order
+    )
 
 
 def balance_loss(module: nn.Module) -> Tensor | float:

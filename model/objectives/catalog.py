@@ -66,7 +66,7 @@ def _denoiser(*tokens: str, rate: float | None = None, spans: bool = False) -> A
 OBJECTIVES: dict[str, About] = {
     "causal": About(families=("decoder",)),
     "prefix": About(families=("decoder", "encoder_decoder"), tokens=("class",)),
-    "permuted": About(families=("decoder",), tokens=("class", "mask"), rate=1 / 6),
+    "permuted": About(families=("decoder", "encoder"), tokens=("class", "mask"), rate=1 / 6),
     "masked": About(families=("encoder",), tokens=("class", "mask"), rate=0.15),
     "next_sentence": About(families=("encoder",), tokens=("class", "separator", "mask"), rate=0.15),
     "sentence_order": About(

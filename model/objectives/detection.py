@@ -34,7 +34,7 @@ class ReplacedTokenDetection(Objective):
     where it has none stays with the objective.
     """
 
-    UNUSED = ("pooler", "head_transform", "head_bias", "head")
+    UNUSED = ("pooler", "head_transform", "head_bias", "head", "query_embedding")
     WEIGHT = 50.0
 
     def __init__(self, network: Transformer, generator_size: float) -> None:

@@ -27,6 +27,8 @@ def generator_shape(config: ModelConfig, size: float) -> ModelConfig:
         embedding_width=None if width == config.embedded else config.embedded,
         head_transform=True,
         detector=False,
+        head_bias=False,
+        query_embedding=False,
         pooler=False,
     )
 

@@ -57,9 +57,10 @@ def _window(objective: str, family: str, context: int, rates: Rates) -> int:
     if objective == "sentence_comparison":
         return context - 2
     if objective == "permuted":
-        # The class token, each token once, and a query before each predicted one; the last to be
-        # predicted is seen by none.
-        return _largest(lambda n: n + share(n, rates.rate) <= context, context)
+        # The class token, each token once, and a query for each predicted one. In a decoder the
+        # last to be predicted is left out, as none sees it.
+        room = context - (family == "encoder")
+        return _largest(lambda n: n + share(n, rates.rate) <= room, context)
     if objective == "span_corruption":
         return _span_window(family, context, rates)
     if objective == "mixture_of_denoisers":

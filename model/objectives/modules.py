@@ -38,7 +38,7 @@ class TokenLM(Objective):
     Only positions with a target go through the head.
     """
 
-    UNUSED: tuple[str, ...] = ("pooler", "multi_token")
+    UNUSED: tuple[str, ...] = ("pooler", "multi_token", "query_embedding")
 
     def forward(
         self,
@@ -70,6 +70,12 @@ class TokenLM(Objective):
         losses = found.new_zeros(targets.shape)
         losses[targets != IGNORED] = found
         return losses
+
+
+class PermutedLM(TokenLM):
+    """Predict tokens in a sampled order; queries, which see no token of theirs, have a vector."""
+
+    UNUSED = ("pooler", "multi_token")
 
 
 class TextToText(TokenLM):
@@ -138,7 +144,7 @@ class PairLM(Objective):
     The two losses are added (Devlin et al. 2019, appendix A.2).
     """
 
-    UNUSED = ("multi_token",)
+    UNUSED = ("multi_token", "query_embedding")
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
@@ -177,7 +183,7 @@ class SentenceComparison(Objective):
     equation 1, with one pair a row).
     """
 
-    UNUSED = ("pooler", "head_transform", "head_bias", "head", "detector")
+    UNUSED = ("pooler", "head_transform", "head_bias", "head", "detector", "query_embedding")
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
@@ -213,6 +219,7 @@ class SentenceComparison(Objective):
 
 MODULES: dict[str, type[Objective]] = {
     "causal": CausalLM,
+    "permuted": PermutedLM,
     "next_sentence": PairLM,
     "sentence_order": PairLM,
     "sentence_comparison": SentenceComparison,

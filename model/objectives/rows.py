@@ -3,8 +3,9 @@
 A batch is a dict of int64 arrays. `inputs`, `targets` (-100: no loss), `documents` (0: padding; a
 token sees its own document only) and `positions` are `[B, T]`. An encoder-decoder's
 `decoder_inputs` are `[B, U]`, and its `targets` lie beside them. Where an objective needs them:
-`prefix` `[B, T]` (1: seen both ways), `segments` `[B, T]` (0 or 1: which of two texts), `labels`
-`[B]`, `draws` `[B, T]` (float64, uniform: the random numbers a sampled token is drawn with).
+`prefix` `[B, T]` (1: seen both ways), `segments` `[B, T]` (0 or 1: which of two texts), `order`
+`[B, T]` (in which place a token is predicted: `masks.in_order`), `labels` `[B]`, `draws` `[B, T]`
+(float64, uniform: the random numbers a sampled token is drawn with).
 
 Letters: B rows, T and U positions, N tokens of a text, V vocabulary.
 """

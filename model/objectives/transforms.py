@@ -139,9 +139,11 @@ def permuted_lm(setup: Setup, tokens_N: np.ndarray, random: np.random.Generator,
     predicted = lengths.share(len(tokens_N), setup.rates.rate)
     order = random.permutation(len(tokens_N))
     vocabulary = setup.vocabulary
-    return permuted.permuted_row(
-        tokens_N, order, predicted, vocabulary["class"], vocabulary["mask"]
-    )
+    marks = vocabulary["class"], vocabulary["mask"]
+    if setup.family == "decoder":
+        return permuted.permuted_row(tokens_N, order, predicted, *marks)
+    cut = pairs.choose_cut(tokens_N, vocabulary.ends_sentence_V, random)
+    return permuted.two_stream_row(tokens_N, order, predicted, cut, *marks)
 
 
 def prefix(setup: Setup, tokens_N: np.ndarray, random: np.random.Generator, _: object) -> Row:

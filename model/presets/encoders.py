@@ -104,6 +104,22 @@ def _deberta(depth: int, width: int, *, vocab_size: int = 128_100) -> ModelConfi
     )
 
 
+def _xlnet(depth: int, width: int) -> ModelConfig:
+    """XLNet (Yang et al. 2019, appendix A.4.1): heads of 64, distances as sinusoids, relative
+    segments, a vector for what is to be predicted, and a head with a bias.
+    """
+    return replace(
+        _bert(depth, width, vocab_size=32_000),
+        positions="relative_sinusoidal",
+        embedding_norm=False,
+        bias="feedforward",
+        query_embedding=True,
+        head_transform=False,
+        head_bias=True,
+        pooler=False,
+    )
+
+
 def _modernbert(depth: int, width: int, ffn_width: int) -> ModelConfig:
     """ModernBERT (Warner et al. 2024, section 2.1 and table 4): heads of 64, two local layers to a
     global one, no biases but the head's.
@@ -154,6 +170,8 @@ ENCODERS: dict[str, ModelConfig] = {
     "deberta-v3-base": _deberta(12, 768),
     "deberta-v3-large": _deberta(24, 1024),
     "mdeberta-v3-base": _deberta(12, 768, vocab_size=251_000),
+    "xlnet-base-cased": _xlnet(12, 768),
+    "xlnet-large-cased": _xlnet(24, 1024),
     "modernbert-base": _modernbert(22, 768, 1152),
     "modernbert-large": _modernbert(28, 1024, 2624),
 }

@@ -40,11 +40,13 @@ def check_objective(model: ModelSettings, training: ObjectiveSettings) -> None:
             f"pretrain.objective is {objective}, which takes an LM head; this model has a detector "
             f"in its place, and learns {' or '.join(WITHOUT_HEAD)}"
         )
-    if objective == "permuted" and (config.window or config.positions in ("alibi", "relative")):
+    by_layout = ("alibi", "relative", "disentangled")
+    if objective == "permuted" and (config.window or config.positions in by_layout):
         raise BadInput(
             "pretrain.objective is permuted, which lays tokens out in another order than that of "
             f"the text; positions {config.positions} and window {config.window} go by the layout. "
-            "Take a model with positions rope, learned or sinusoidal and no window"
+            "Take a model with positions rope, learned, sinusoidal or relative_sinusoidal and no "
+            "window"
         )
 
 

@@ -106,6 +106,14 @@ def test_deberta_fills_in_masks(files: tuple[str, str], store: Store) -> None:
     check_kept(made(files, "deberta"), "DebertaV2ForMaskedLM")
 
 
+def test_xlnet_predicts_in_an_order_of_its_own(files: tuple[str, str], store: Store) -> None:
+    done = made(files, "xlnet")
+    check_kept(done, "XLNetLMHeadModel")
+    about = hub.read_config(done["classify"].path)
+    assert about["architectures"] == ["XLNetForSequenceClassification"]
+    assert (about["summary_type"], about["headrace_context"]) == ("first", 32)
+
+
 def test_the_flops_of_the_generator_are_planned() -> None:
     sizes = {}
     for size in (0.25, 0.5, 1.0):

@@ -41,6 +41,10 @@ DISENTANGLED = SIZES | {
     "norm_rel_ebd": "layer_norm", "share_att_key": True, "pos_att_type": ["p2c", "c2p"],
     "max_relative_positions": 64,
 }  # fmt: skip
+RELATIVE = {
+    "vocab_size": 67, "d_model": 36, "n_layer": 3, "n_head": 6, "d_inner": 52, "pad_token_id": 1,
+    "summary_type": "first",
+}  # fmt: skip
 MARKS = {"cls_token_id": 2, "sep_token_id": 3}
 T5 = {
     "vocab_size": 67, "d_model": 32, "d_kv": 9, "d_ff": 48, "num_layers": 2,
@@ -121,6 +125,11 @@ INSTANCES = {
         "pos_att_type": "c2p|p2c", "tie_word_embeddings": False},
     ),
     "deberta-v2-base": ("DebertaV2Model", DISENTANGLED),
+    "xlnet": ("XLNetLMHeadModel", RELATIVE),
+    "xlnet-untied": (
+        "XLNetLMHeadModel", RELATIVE | {"ff_activation": "relu", "tie_word_embeddings": False},
+    ),
+    "xlnet-base": ("XLNetModel", RELATIVE),
     "modernbert": ("ModernBertForMaskedLM", EVEN | MARKS | {"local_attention": 7}),
     "modernbert-biased": (
         "ModernBertForMaskedLM",
@@ -191,7 +200,7 @@ def ours(network: hub.Transformer | hub.EncoderDecoder) -> torch.Tensor:
     hidden = network(INPUTS, SEEN)[SEEN == 1]
     if network.config.detector:
         return network.detect(hidden)
-    base = network.config.family == "encoder" and not network.config.head_transform
+    base = network.config.family == "encoder" and not network.config.biased_head
     return hidden if base else network.logits(hidden)
 
 
@@ -261,6 +270,12 @@ def odd(name: str, seed: int) -> tuple[str, dict]:
     if kind.startswith("DistilBert"):
         heads = draw.randint(1, 6)
         return kind, options | {"n_heads": heads, "dim": heads * draw.randint(2, 9)}
+    if kind.startswith("XLNet"):
+        heads = 2 * draw.randint(1, 3)
+        return kind, options | {
+            "vocab_size": draw.randint(68, 99), "n_head": heads, "d_inner": draw.randint(11, 60),
+            "d_model": heads * draw.randint(2, 9), "n_layer": draw.randint(1, 4),
+        }  # fmt: skip
     shared = draw.randint(1, 3)
     heads = shared * draw.randint(1, 3)
     width = heads * 8 if name.startswith("phi3-long") else heads * 4 * draw.randint(1, 4)
@@ -287,6 +302,49 @@ def test_it_does_in_other_sizes(name, seed, tmp_path):
     check(made(*odd(name, seed), seed), tmp_path)
 
 
+def permuted(
+    tokens: torch.Tensor, predicted: int, seed: int
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """The arguments of theirs and of ours that ask for some of these tokens in a random order."""
+    draw = random.Random(seed)
+    length, mask = tokens.shape[1], torch.ones(*tokens.shape, tokens.shape[1])
+    places = torch.tensor([draw.sample(range(length), predicted) for _ in tokens])
+    order = torch.zeros_like(tokens).scatter(
+        1, places, torch.arange(1, predicted + 1).expand_as(places)
+    )
+    for row, ranks in enumerate(order.tolist()):
+        for i, own in enumerate(ranks):
+            for j, other in enumerate(ranks):
+                mask[row, i, j] = 0 if other == 0 or other < own else 1
+    ours = {
+        "inputs_BT": torch.cat((tokens, torch.full_like(places, 3)), 1),
+        "positions_BT": torch.cat((torch.arange(length).expand_as(tokens), places), 1),
+        "order_BT": torch.cat((order, -order.gather(1, places)), 1),
+    }
+    mapping = torch.nn.functional.one_hot(places, length).float()
+    return {"input_ids": tokens, "perm_mask": mask, "target_mapping": mapping}, ours
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_two_streams_of_xlnet_give_the_same_logits(seed, tmp_path):
+    kind, options = odd("xlnet", seed)
+    model = made(kind, options, seed)
+    model.save_pretrained(tmp_path)
+    network = hub.load(tmp_path).eval()
+    draw = random.Random(seed)
+    tokens = torch.tensor([[draw.randint(4, 66) for _ in range(11 + 2 * seed)] for _ in range(3)])
+    segments = (torch.arange(tokens.shape[1]) > 5).long().expand_as(tokens)
+    theirs, ours = permuted(tokens, 4, seed)
+    with torch.no_grad():
+        expected = model(**theirs, token_type_ids=segments).logits
+        behind = torch.gather(segments, 1, ours["positions_BT"][:, -4:])
+        hidden = network(**ours, segments_BT=torch.cat((segments, behind), 1))
+        assert torch.allclose(network.logits(hidden[:, -4:]), expected, atol=1e-5)
+        content = network(tokens, segments_BT=segments)
+        plain = model(tokens, token_type_ids=segments).logits
+    assert torch.allclose(network.logits(content), plain, atol=1e-5)
+
+
 WITH_HEADS = [
     ("llama-attention-bias", "LlamaForSequenceClassification"),
     ("llama-attention-bias", "LlamaForQuestionAnswering"),
@@ -308,6 +366,9 @@ WITH_HEADS = [
     ("deberta-v2", "DebertaV2ForSequenceClassification"),
     ("deberta-v2", "DebertaV2ForTokenClassification"),
     ("deberta-v2", "DebertaV2ForQuestionAnswering"),
+    ("xlnet", "XLNetForSequenceClassification"),
+    ("xlnet", "XLNetForTokenClassification"),
+    ("xlnet", "XLNetForQuestionAnswering"),
     ("electra", "ElectraForSequenceClassification"),
     ("electra-generator", "ElectraForTokenClassification"),
     ("electra-unprojected", "ElectraForQuestionAnswering"),
@@ -326,7 +387,9 @@ def test_of_a_model_with_a_head_for_another_task_the_base_is_loaded(name, kind, 
     with torch.no_grad():
         states = model.base_model(INPUTS, attention_mask=SEEN).last_hidden_state
         assert torch.allclose(network(INPUTS, SEEN)[SEEN == 1], states[SEEN == 1], atol=1e-5)
-        if kind.startswith(("ModernBert", "Gemma3")):  # their heads have more layers, other names
+        if kind.startswith(
+            ("ModernBert", "Gemma3", "XLNetForQuestion")
+        ):  # their heads have more layers, other names
             return
         out = model(INPUTS, attention_mask=SEEN)
         found = hub.load_headed(tmp_path).eval().scores(INPUTS, SEEN)

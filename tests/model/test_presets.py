@@ -44,6 +44,8 @@ EXACT = {
     "deberta-v3-base": (183_831_552, "microsoft/deberta-v3-base, its base"),
     "deberta-v3-large": (434_012_160, "microsoft/deberta-v3-large, its base"),
     "mdeberta-v3-base": (278_218_752, "microsoft/mdeberta-v3-base, its base"),
+    "xlnet-base-cased": (116_718_336, "xlnet/xlnet-base-cased, its base"),
+    "xlnet-large-cased": (360_268_800, "xlnet/xlnet-large-cased, its base"),
     "openai-gpt": (116_534_784, "openai-community/openai-gpt"),
     "gpt2": (124_439_808, "openai-community/gpt2"),
     "gpt2-medium": (354_823_168, "openai-community/gpt2-medium"),
@@ -181,7 +183,7 @@ KINDS = {
     "pythia": "gpt_neox", "modernbert": "modernbert", "mt5": "t5",
     "falcon": "falcon", "deepseek": "deepseek_v3", "bert": "bert", "roberta": "roberta",
     "xlm": "roberta", "electra": "electra", "distilbert": "distilbert",
-    "albert": "albert", "deberta": "deberta-v2", "mdeberta": "deberta-v2",
+    "albert": "albert", "deberta": "deberta-v2", "mdeberta": "deberta-v2", "xlnet": "xlnet",
     "t5": "t5", "bart": "bart",
 }  # fmt: skip
 

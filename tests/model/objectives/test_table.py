@@ -4,14 +4,17 @@
 token in front, its position has no loss either, and the target begins with one more `_`.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from model.config import from_depth
+from model.config import from_depth, resized
 from model.objectives import masking, noising, pairs, permuted, rows, spans
-from model.objectives.modules import CausalLM, TokenLM
+from model.objectives.modules import CausalLM, TokenLM, with_objective
 from model.objectives.rows import IGNORED
+from model.presets import preset
 from model.transformer import Transformer
 
 SENTENCE = "The kitten is chasing the ball ."
@@ -122,6 +125,39 @@ def test_permuted_lm_predicts_each_token_from_those_earlier_in_the_order() -> No
         asked = row["targets"] != IGNORED
         places = row["positions"][asked].tolist()
         return dict(zip(places, found[torch.from_numpy(asked)].tolist(), strict=True))
+
+    before = losses(KITTEN)
+    for place in range(1, 8):
+        other = KITTEN.copy()
+        other[place - 1] = IDS["worms"]
+        after = losses(other)
+        changed = {p for p in before if p != place and abs(before[p] - after[p]) > 1e-12}
+        assert changed == {p for p in before if RANKS[p - 1] > RANKS[place - 1]}
+
+
+def test_an_encoder_is_asked_behind_the_text() -> None:
+    row = permuted.two_stream_row(KITTEN, np.argsort(RANKS), 3, 4, CLASS, MASK)
+    assert words(row["inputs"]) == f"[C] {SENTENCE} [M] [M] [M]"
+    assert words(row["targets"][-3:]) == "The is kitten" and (row["targets"][:-3] == IGNORED).all()
+    assert row["positions"].tolist() == [*range(8), 1, 3, 2]
+    assert row["order"].tolist() == [0, 1, 3, 2, 0, 0, 0, 0, -1, -2, -3]
+    assert row["segments"].tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["bert-base-uncased", "xlnet-base-cased"])
+def test_an_encoder_predicts_each_token_from_those_earlier_in_the_order(name: str) -> None:
+    """And from all that are not predicted; of its own token a query knows the place alone."""
+    torch.manual_seed(0)
+    small = resized(preset(name), depth=2, width=16, heads=2)
+    network = Transformer(replace(small, vocab_size=len(IDS), context=16)).double().eval()
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+
+    def losses(tokens: np.ndarray) -> dict[int, float]:
+        row = permuted.two_stream_row(tokens, np.argsort(RANKS), 5, 4, CLASS, MASK)
+        batch = {name: torch.from_numpy(values)[None] for name, values in row.items()}
+        found = with_objective(network, "permuted").token_losses(**batch)[0][-5:]
+        return dict(zip(row["positions"][-5:].tolist(), found.tolist(), strict=True))
 
     before = losses(KITTEN)
     for place in range(1, 8):
