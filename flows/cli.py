@@ -45,11 +45,20 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (
-    *(runs, daily, history, models, serving, exporting, measures, laws),
-    *(scores, services, schedule, store, words),
-):
-    group.register(app)
+SUBJECTS = {
+    "Pipelines": (runs, daily, history),
+    "Models": (models, serving, exporting, words),
+    "Scores and scaling laws": (measures, scores, laws),
+    "Services and schedules": (services, schedule),
+    "Artifacts": (store,),
+}
+"""Under which heading of `--help` the commands of each module stand."""
+for subject, groups in SUBJECTS.items():
+    first = len(app.registered_commands)
+    for group in groups:
+        group.register(app)
+    for command in app.registered_commands[first:]:
+        command.rich_help_panel = subject
 
 
 def _say_version(asked: bool) -> None:

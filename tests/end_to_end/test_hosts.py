@@ -1,87 +1,71 @@
-"""Three hosts without a shared disk, S3 between them; one is lost for good during a training.
+"""Three hosts without a shared disk, as the documentation's page on clusters has them: PostgreSQL,
+S3, Prefect and MLflow between them, all behind passwords. The whole pipeline, then a training whose
+host is lost for good.
 
-Needs root, iproute2, s3fs (extra `s3`) and moto's S3 server: `uv pip install "moto[server]"`.
+Needs root, iproute2 and what `cluster_services` needs.
 """
 
-import contextlib
 import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from tests.end_to_end.cluster_services import BIN, POSTGRES, bucket, services
 from tests.end_to_end.hosts import GATEWAY, Host, hosts, plain
 
-CODE, BIN = Path(__file__).parents[2], Path(sys.executable).parent
-TRAINED = ["--set", "placement.workers=2", "--set", "placement.checkpoint_seconds=0.5"]
-S3, PREFECT = f"http://{GATEWAY}:5555", f"http://{GATEWAY}:4299/api"
-SHARED = {
-    "HEADRACE_STORE": "s3://headrace/store",
-    "AWS_ENDPOINT_URL": S3,
-    "AWS_ACCESS_KEY_ID": "one",
-    "AWS_SECRET_ACCESS_KEY": "two",
-    "AWS_DEFAULT_REGION": "us-east-1",
-    "GLOO_SOCKET_IFNAME": "eth0",
-    "RAY_AUTH_MODE": "disabled",
-    "PREFECT_API_URL": PREFECT,
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
+TRAINED = ("--set", "placement.workers=2", "--set", "placement.checkpoint_seconds=0.5")
+WANTED = os.geteuid() == 0 and shutil.which("ip") and shutil.which("setpriv") and POSTGRES
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="needs root, iproute2"),
+    pytest.mark.skipif(not WANTED, reason="needs root, iproute2 and PostgreSQL"),
 ]
 
 
-@contextlib.contextmanager
-def served(command: list[str], url: str, folder: Path) -> Iterator[None]:
-    """A service on the machine itself, reached by all hosts."""
-    import httpx
+class Cluster(NamedTuple):
+    """Hosts in one Ray cluster, the first its head, and the variables that name their services."""
 
-    with (folder / f"{Path(command[0]).name}.log").open("w") as log:
-        variables = SHARED | {"PREFECT_HOME": str(folder / "prefect"), "HOME": str(folder)}
-        service = subprocess.Popen(
-            command, env=plain() | variables, stdout=log, stderr=subprocess.STDOUT
-        )
-        try:
-            while True:
-                with contextlib.suppress(httpx.HTTPError):
-                    httpx.get(url)
-                    break
-                assert service.poll() is None, Path(log.name).read_text()
-                time.sleep(0.2)
-            yield
-        finally:
-            service.terminate()
-            service.wait()
+    hosts: list[Host]
+    addresses: dict[str, str]
+
+    def headrace(self, log: Path, *arguments: str) -> "subprocess.Popen[str]":
+        """A command, on the first host."""
+        head = self.hosts[0]
+        variables = self.addresses | {
+            "RAY_ADDRESS": f"{head.address}:6379",
+            "HEADRACE_HOME": f"{head.folder}/home",
+        }
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": log.open("w")}
+        return head.start([str(BIN / "headrace"), *arguments, "--json"], variables, **pipes)
+
+    @property
+    def root(self) -> Path:
+        """The first host's files."""
+        return Path(f"/proc/{self.hosts[0].pid}/root")
 
 
-@pytest.fixture
-def three(tmp_path: Path) -> Iterator[list[Host]]:
-    """Three hosts of one core, in one Ray cluster, with an S3 and a Prefect server beside them."""
-    pytest.importorskip("moto")
-    s3fs = pytest.importorskip("s3fs")
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three hosts of one core."""
+    for module in ("moto", "s3fs", "boto3", "psycopg2"):
+        pytest.importorskip(module)
     own = Path("/run/headrace-test")  # short: Ray opens sockets below it
-    with hosts(3, own) as found, contextlib.ExitStack() as stack:
-        moto = [str(BIN / "moto_server"), "-H", GATEWAY, "-p", "5555"]
-        stack.enter_context(served(moto, S3, tmp_path))
-        prefect = [str(BIN / "prefect"), "server", "start", "--host", GATEWAY, "--port", "4299"]
-        stack.enter_context(served(prefect, f"{PREFECT}/health", tmp_path))
-        s3fs.S3FileSystem(endpoint_url=S3, key="one", secret="two").mkdir("headrace")
+    with (
+        hosts(3, own) as found,
+        services(GATEWAY, tmp_path_factory.mktemp("services")) as addresses,
+    ):
         for host in found:
-            _join(host, found[0])
-        yield found
+            _join(host, found[0], addresses)
+        yield Cluster(found, addresses)
 
 
-def _join(host: Host, head: Host) -> None:
+def _join(host: Host, head: Host, addresses: dict[str, str]) -> None:
     where = (
         ["--head", "--port=6379", f"--temp-dir={host.folder}/ray", "--include-dashboard=false"]
         if host is head
@@ -89,64 +73,96 @@ def _join(host: Host, head: Host) -> None:
     )
     command = [str(BIN / "ray"), "start", *where, f"--node-ip-address={host.address}"]
     command += ["--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats"]
-    told = host.start(command, SHARED, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    told = host.start(command, addresses, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     output, _ = told.communicate(timeout=120)
     assert told.returncode == 0, output
 
 
-def _run(folder: Path, *arguments: str, host: Host | None = None) -> subprocess.Popen[str]:
-    command = [str(BIN / "headrace"), "pretrain", "smoke", "--json", *TRAINED, *arguments]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": (folder / "log").open("w")}
-    if host:
-        variables = SHARED | {
-            "RAY_ADDRESS": "10.78.0.11:6379",
-            "HEADRACE_HOME": f"{host.folder}/home",
-        }
-        return host.start(command, variables, **pipes)
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """The same pipeline on one host, with nothing beside it."""
+    folder = tmp_path_factory.mktemp("alone")
     here = plain() | {"HEADRACE_HOME": str(folder / "home")}
-    return subprocess.Popen(command, env=here, text=True, **pipes)
+    with (folder / "log").open("w") as log:
+        done = subprocess.run(
+            [BIN / "headrace", "run", "smoke", "--json"],
+            env=here,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            check=False,
+        )
+    assert done.returncode == 0, (folder / "log").read_text()[-5000:]
+    yield json.loads(done.stdout)
+    subprocess.run([BIN / "headrace", "down"], env=here, check=True)
 
 
-def _losses(done: subprocess.Popen[str], log: Path, root: Path = Path("/")) -> list[float]:
-    """The loss of every step of a run that has ended well."""
-    output, _ = done.communicate(timeout=1500)
-    assert done.returncode == 0, f"{output[-2000:]}\n{log.read_text()[-5000:]}"
-    (made,) = [s for s in json.loads(output)["stages"] if s["name"] == "pretrain"]
+def _ended(running: "subprocess.Popen[str]", log: Path) -> dict[str, Any]:
+    output, _ = running.communicate(timeout=1500)
+    assert running.returncode == 0, f"{output[-2000:]}\n{log.read_text()[-5000:]}"
+    found: dict[str, Any] = json.loads(output)
+    return found
+
+
+def _losses(done: dict[str, Any], root: Path = Path("/")) -> list[float]:
+    """The loss of every step of a run's pretraining."""
+    (made,) = [s for s in done["stages"] if s["name"] == "pretrain"]
     rows = root / made["artifact"].lstrip("/") / "metrics.jsonl"
     return [json.loads(row)["loss"] for row in rows.read_text().splitlines()]
 
 
-def _checkpoints() -> list[str]:
-    import s3fs
+def test_all_is_ready(three: Cluster, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    found = _ended(three.headrace(log, "doctor"), log)
+    assert [one for one in found["checks"] if not one["ok"]] == []
+    said = {one["name"]: one["why"] for one in found["checks"]}
+    assert said["ray"].startswith("3 nodes on 3 hosts")
+    assert "each node's" in said["shared"]
 
-    files = s3fs.S3FileSystem(
-        endpoint_url=S3,
-        key="one",
-        secret="two",
-        use_listings_cache=False,
-    )
-    return files.glob("headrace/store/work/pretrain-*/checkpoints/*/checkpoint.json")
+
+def test_the_whole_pipeline_runs_as_on_one_host(
+    three: Cluster, alone: dict[str, Any], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    done = _ended(three.headrace(log, "run", "smoke"), log)
+    assert {s["state"] for s in done["stages"]} == {"built"}
+    assert _losses(done, three.root) == _losses(alone)
+    scores = ("bits_per_byte", "accuracy", "accuracy_majority")
+    assert [done["metrics"][name] for name in scores] == [alone["metrics"][name] for name in scores]
+    assert done["urls"]["prefect"].startswith(f"http://{GATEWAY}:4299")
+    assert done["urls"]["mlflow"].startswith(f"http://{GATEWAY}:5099")
+
+
+def test_no_secret_is_in_a_command_line(three: Cluster, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    running = three.headrace(log, "run", "smoke", "--rebuild", "classify")
+    hidden = [v for k, v in three.addresses.items() if "SECRET" in k or "AUTH_STRING" in k]
+    seen: set[str] = set()
+    while running.poll() is None:
+        for line in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                text = line.read_text()
+            except OSError:
+                continue
+            seen |= {secret for secret in hidden if secret in text}
+        time.sleep(0.5)
+    _ended(running, log)
+    assert not seen
 
 
 def test_a_training_survives_its_host_without_a_shared_disk(
-    three: list[Host], tmp_path: Path
+    three: Cluster, alone: dict[str, Any], tmp_path: Path
 ) -> None:
     """Of three hosts, two train; one of these goes away for good, and the third takes its place:
     the losses are those of one host.
     """
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    expected = _losses(_run(alone), alone / "log")
-    subprocess.run([BIN / "headrace", "down", "--home", alone / "home"], check=True)
-    logs = tmp_path / "driver"
-    logs.mkdir()
-    head = three[0]
-    inside = Path(f"/proc/{head.pid}/root")
-    running = _run(logs, host=head)
-    while not _checkpoints():
-        assert running.poll() is None, (logs / "log").read_text()[-5000:]
+    log = tmp_path / "log"
+    work = "headrace/store/work/pretrain-*/checkpoints/*/checkpoint.json"
+    shared = bucket(three.addresses)
+    running = three.headrace(log, "pretrain", "smoke", "--rebuild", "pretrain", *TRAINED)
+    while not shared.glob(work):
+        assert running.poll() is None, log.read_text()[-5000:]
         time.sleep(0.2)
-    lost = next(host for host in three[1:] if host.runs("RayTrainWorker"))
+    lost = next(host for host in three.hosts[1:] if host.runs("RayTrainWorker"))
     lost.kill()
-    print(f"{lost.name} is lost after {_checkpoints()}")
-    assert _losses(running, logs / "log", inside) == expected
+    print(f"{lost.name} is lost after {shared.glob(work)}")
+    assert _losses(_ended(running, log), three.root) == _losses(alone)
