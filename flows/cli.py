@@ -22,6 +22,7 @@ from cluster.errors import BadInput, StageFailed, explain
 from flows.commands import (
     daily,
     exporting,
+    forgetting,
     history,
     laws,
     measures,
@@ -50,7 +51,7 @@ SUBJECTS = {
     "Models": (models, serving, exporting, words),
     "Scores and scaling laws": (measures, scores, laws),
     "Services and schedules": (services, schedule),
-    "Artifacts": (store,),
+    "Artifacts": (store, forgetting),
 }
 """Under which heading of `--help` the commands of each module stand."""
 for subject, groups in SUBJECTS.items():

@@ -9,7 +9,7 @@
 4. Workers that share a batch ask for disjoint ranges of g; the order is the same for any number.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +98,17 @@ class Loader:
             parts.append(order[offset : offset + count])
             first, count = first + len(parts[-1]), count - len(parts[-1])
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
+
+    def holding(self, stretches: Iterable[tuple[int, int]], samples: int) -> np.ndarray:
+        """Which of the first global samples have a target in some stretches of the stream."""
+        held = [self.layout.holding(start, stop) for start, stop in stretches]
+        wanted = np.unique(np.concatenate([np.empty(0, np.int64), *held]))
+        firsts = range(0, samples if len(wanted) else 0, ORDER)
+        found = [
+            first + np.flatnonzero(np.isin(self.order(first, min(ORDER, samples - first)), wanted))
+            for first in firsts
+        ]
+        return np.concatenate([np.empty(0, np.int64), *found])
 
     def bytes_seen(self, samples: int, encoder: Encoder) -> bytes:
         """The text that training on the first `samples` samples has seen, each part once, in the

@@ -8,7 +8,7 @@
 3. For a question on two texts the second is a window of other documents, keyed in the same way.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +61,23 @@ class Samples:
         ]
         return self.setup.batch(rows)
 
+    def seeing(self, stretches: Sequence[tuple[int, int]], samples: int) -> np.ndarray:
+        """Which of the first global samples see a token of some documents, from where each begins
+        in the stream to behind its end token: in their own window, or in that of the other text.
+        """
+        # A window reads its tokens, and not the one behind them that a causal network predicts.
+        inside = [(start + 1, stop) for start, stop in stretches]
+        found = self.loader.holding(inside, samples)
+        if self.documents is None:
+            return found
+        held = [self.loader.layout.holding(*stretch) for stretch in inside]
+        others = set(np.concatenate([np.empty(0, np.int64), *held]).tolist())
+        places = self.loader.order(0, samples).tolist()
+        keys = range(samples) if self.dynamic else places
+        pairs = enumerate(zip(places, keys, strict=True))
+        beside = [g for g, (place, key) in pairs if self._drawn(place, self._random(key)) in others]
+        return np.union1d(found, np.array(beside, np.int64))
+
     def in_order(self, rows: int) -> Iterator[Batch]:
         """All of the split once, as it lies there, in batches of up to `rows`."""
         window = self.setup.window
@@ -71,17 +88,27 @@ class Samples:
             yield self.setup.batch(made)
 
     def _row(self, tokens_L: np.ndarray, place: int, key: int) -> dict[str, np.ndarray]:
-        random = np.random.Generator(np.random.Philox(key=[self.seed, key]))
+        random = self._random(key)
         return self.setup.row(tokens_L, random, self._other(place, random))
+
+    def _random(self, key: int) -> np.random.Generator:
+        return np.random.Generator(np.random.Philox(key=[self.seed, key]))
 
     def _other(self, place: int, random: np.random.Generator) -> np.ndarray:
         """A window that shares no document with this one; empty when none is found."""
+        other = self._drawn(place, random)
+        if other is None:
+            return np.empty(0, np.int64)
+        return self.loader.layout.windows(np.array([other]))[0, :-1]
+
+    def _drawn(self, place: int, random: np.random.Generator) -> int | None:
+        """The number of such a window."""
         window, layout = self.setup.window, self.loader.layout
         if self.documents is not None:
-            for other in random.integers(len(self), size=TRIES):
-                if self.documents.apart(layout.begin(place), layout.begin(int(other)), window):
-                    return layout.windows(np.array([other]))[0, :-1]
-        return np.empty(0, np.int64)
+            for other in random.integers(len(self), size=TRIES).tolist():
+                if self.documents.apart(layout.begin(place), layout.begin(other), window):
+                    return other
+        return None
 
 
 class CausalSamples:
@@ -96,7 +123,7 @@ class CausalSamples:
         arrangement: Arrangement | None = None,
     ):
         self.loader = Loader(shards, split, context, seed, arrangement)
-        self.batch = self.loader.batch
+        self.batch, self.seeing = self.loader.batch, self.loader.holding
 
     def __len__(self) -> int:
         return len(self.loader)

@@ -118,6 +118,12 @@ def python_files(corpus: str) -> list[SourceFile]:
     return sorted(files, key=_name)
 
 
+def root_of(path: str) -> Path | None:
+    """Where the files of a source on this machine lie, or its one file; None of another."""
+    local = unquote(path.removeprefix(FILE)) if path.startswith(FILE) else path
+    return None if "://" in local else _fixed_part(local).absolute()
+
+
 def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading; a FIFO or device is refused, not waited for."""
     try:

@@ -44,6 +44,10 @@ class Layout(Protocol):
         """Where in the stream the targets of each of its pieces begin and end."""
         ...
 
+    def holding(self, start: int, stop: int) -> np.ndarray:
+        """The samples with a target in a stretch of the stream."""
+        ...
+
     def text(self, sample_B: np.ndarray, encoder: Encoder) -> bytes:
         """The text of some samples, end to end."""
         ...
@@ -85,6 +89,11 @@ class Windows:
     def stretches(self, sample: int) -> list[tuple[int, int]]:
         """Where in the stream the targets of a sample begin and end: one piece."""
         return [(sample * self.context + 1, (sample + 1) * self.context + 1)]
+
+    def holding(self, start: int, stop: int) -> np.ndarray:
+        """The samples with a target in a stretch of the stream."""
+        first, last = max(start - 1, 0) // self.context, (stop - 2) // self.context
+        return np.arange(first, min(last + 1, self._samples))
 
     def text(self, sample_B: np.ndarray, encoder: Encoder) -> bytes:
         """The text of some samples, end to end."""
@@ -153,6 +162,14 @@ class Packed:
         starts = self._starts.span(begin, end).tolist()
         lengths = self._lengths.span(begin, end).tolist()
         return [(start, start + length) for start, length in zip(starts, lengths, strict=True)]
+
+    def holding(self, start: int, stop: int) -> np.ndarray:
+        """The samples with a target in a stretch of the stream."""
+        start_M = self._starts.span(0, len(self._starts))
+        end_M = start_M + self._lengths.span(0, len(self._lengths))
+        piece = np.flatnonzero((start_M < stop) & (end_M > start))
+        ends = self._ends.span(0, len(self._ends))
+        return np.unique(np.searchsorted(ends, piece, side="right"))
 
 
 def _check_belongs(packing: Artifact, stream: TokenStream, context: int) -> None:
