@@ -33,6 +33,7 @@ from cluster.environment import own_store
 from cluster.files import write_atomically
 from cluster.mlflow_models import log_model, log_scores
 from cluster.tracking import begun, ended, events, sent
+from cluster.url_secrets import put_back
 
 # MLflow takes up to 1000 figures, and up to 100 parameters, in one request.
 BATCH, RETRY_SECONDS = 1000, 10.0
@@ -55,7 +56,7 @@ class Sender:
         if uri not in self._stores:
             if uri == own_store():
                 create_database(Path(uri.removeprefix("sqlite:///")), "mlflow", make_database)
-            self._stores[uri] = TrackingStore(uri, self.artifacts, self.folder)
+            self._stores[uri] = TrackingStore(put_back(uri), self.artifacts, self.folder)
         return self._stores[uri]
 
     def run(self, poll: float = 0.5) -> None:

@@ -16,6 +16,7 @@ from starlette.routing import Mount
 from cluster.environment import own_store
 from cluster.guard import serve
 from cluster.home import subfolder
+from cluster.url_secrets import hidden
 
 ASSISTANT = "/ajax-api/3.0/mlflow/assistant"
 
@@ -30,7 +31,8 @@ def main(port: str = "", handle: str = "") -> None:
     os.chdir(artifacts)  # below which MLflow puts what names no place
     # What names no store is the home's, whatever store this process was started for.
     sender = Sender(subfolder("tracking"), own_store(), artifacts)
-    sender.store(uri).client.search_experiments(max_results=1)  # creates or checks the tables
+    # Journals have no password of a database; this process knows it. Creates or checks the tables.
+    sender.store(hidden(uri)).client.search_experiments(max_results=1)
     sending = threading.Thread(target=sender.run, daemon=True)
     sending.start()
     if port:

@@ -37,6 +37,7 @@ from cluster.processes import (
     stop,
     tail,
 )
+from cluster.url_secrets import hidden
 
 PORTS = {"prefect": 4200, "mlflow": 5000}
 START_SECONDS = 180.0
@@ -82,6 +83,7 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
     Prefect server does not answer.
     """
     prepare()
+    own_mlflow = _given_mlflow()
     with lock(home() / "locks" / "services", timeout=START_SECONDS):
         _recover()
         if (prefect := given_prefect()) is None:
@@ -98,8 +100,8 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
             ):  # from a parent process, or an earlier call
                 del os.environ[HEADERS]
             check_prefect()
-        _tell_of_mlflow(_given_mlflow())
-        mlflow = _mlflow_of(given_store()) or _start("mlflow")
+        _tell_of_mlflow(own_mlflow)
+        mlflow = _mlflow_of(_store_shown()) or _start("mlflow")
         if "worker" in _read() and alive("worker") is None:
             _start("worker")
     watch()
@@ -107,7 +109,7 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
     if wait_for_mlflow and mlflow.url:
         wait("mlflow")
     _refresh_prefect()
-    return Services(prefect, _given_mlflow() or mlflow.url)
+    return Services(prefect, own_mlflow or mlflow.url)
 
 
 def watch(every: float = watchdog.POLL_SECONDS) -> None:
@@ -265,13 +267,32 @@ def given_prefect() -> str | None:
     api, ours = given("PREFECT_API_URL"), _read().get("prefect")
     if api is None or (ours and api == f"{ours.url}/api"):
         return None
+    _check_no_login("PREFECT_API_URL", api, "PREFECT_API_AUTH_STRING=user:password")
     return api.removesuffix("/api")
 
 
 def _given_mlflow() -> str | None:
     """The user's tracking server; a database they name is shown by our own UI."""
     uri = given_store()
-    return uri if uri and uri.startswith(("http://", "https://")) else None
+    if not uri or not uri.startswith(("http://", "https://")):
+        return None
+    of_mlflow = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+    _check_no_login("MLFLOW_TRACKING_URI", uri, of_mlflow)
+    return uri
+
+
+def _store_shown() -> str | None:
+    """The user's tracking store as it may be written down; a database's address has a password."""
+    return hidden(given_store() or "") or None
+
+
+def _check_no_login(variable: str, url: str, instead: str) -> None:
+    """Raise BadInput for a server's address with a login in it: records and pages link to it."""
+    if "@" in urlsplit(url).netloc or hidden(url) != url:
+        raise BadInput(
+            f"{variable} is {hidden(url)}: records and pages have links to it, so leave the login "
+            f"out, and set {instead}"
+        )
 
 
 def _start(name: str) -> Process:
@@ -319,7 +340,7 @@ def _spawn_mlflow(port: int | None) -> Process:
     else:
         variables = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
         process = _spawn_server("mlflow", port, variables)
-    return process.model_copy(update={"store": given_store()})
+    return process.model_copy(update={"store": _store_shown()})
 
 
 def _spawn_server(name: str, port: int | None, variables: dict[str, str]) -> Process:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from cluster.environment import given_store
 from cluster.handover import names_in, obtain, publish, unpublish
 from cluster.home import apart, subfolder
+from cluster.url_secrets import hidden
 
 LONGEST_VALUE = 500
 log = logging.getLogger("headrace.tracking")
@@ -106,7 +107,7 @@ class JournalTracker:
         # First: a line appended to half a one would make both unreadable.
         mend(self.path)
         self._last_step = last_step(self.path)
-        store = given_store()
+        store = hidden(given_store() or "")
         append(self.path, {"start": dict(about) | ({"to": store} if store else {})})
 
     @property

@@ -18,9 +18,11 @@ from cluster.keys import key_file
 VARIABLE = "HEADRACE_URL_SECRETS"
 _SECRETS = (
     re.compile(r"(://[^\s/?#:@\\\[\]]*:)([^\s/?#\\\[\]]+)(?=@)"),  # user:password@
+    # The same with a character in it that belongs there as %2F only; behind a host is its port.
+    re.compile(r"(://[^\s/?#:@\\\[\]]*:)(?!\d*[/?#])([^\s@]+)(?=@)"),
     re.compile(r"(\bhttps?://)([^\s/?#:@\\\[\]]+)(?=@)", re.I),  # token@, elsewhere a bucket's name
     re.compile(
-        r"([?&](?:[\w.-]*[_.-])?(?:(?:api|access|account)?key|token|secret|sig|signature|pass|"
+        r"([?&](?:[\w.-]*[_.-])?(?:(?:api|access|account)?key|jwt|sas|token|secret|sig|signature|pass|"
         r"passwd|password|pwd|auth|authorization|credential)=)([^\s&#,\]\"']+)",
         re.I,
     ),
@@ -42,6 +44,17 @@ def revealed(url: str) -> str:
 
     Raises BadInput for a mark of another process, as secrets are kept by none.
     """
+    url = put_back(url)
+    parts = urlsplit(url)
+    if parts.scheme in ("http", "https") and "@" not in parts.netloc:
+        user, _, word = _netrc(parts.hostname or "")
+        login = f"{quote(user, '')}:{quote(word or '', '')}@" if user else ""
+        url = parts._replace(netloc=login + parts.netloc).geturl() if login else url
+    return url
+
+
+def put_back(url: str) -> str:
+    """A URL with what was hidden in it. Raises BadInput for a mark of another process."""
     secrets = known()
     for mark in _MARK.findall(url):
         if mark not in secrets:
@@ -50,11 +63,6 @@ def revealed(url: str) -> str:
                 "without a login where ~/.netrc has the login of its host"
             )
         url = url.replace(mark, secrets[mark])
-    parts = urlsplit(url)
-    if parts.scheme in ("http", "https") and "@" not in parts.netloc:
-        user, _, word = _netrc(parts.hostname or "")
-        login = f"{quote(user, '')}:{quote(word or '', '')}@" if user else ""
-        url = parts._replace(netloc=login + parts.netloc).geturl() if login else url
     return url
 
 

@@ -173,6 +173,27 @@ def test_what_the_user_names_and_is_away_is_told_at_once(
             services.check_ray()
 
 
+@pytest.mark.parametrize(
+    ("variable", "instead"),
+    [("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"), ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_U")],
+)
+def test_d16_an_address_of_a_server_with_a_login_is_refused(
+    variable: str,
+    instead: str,
+    fresh_home: Path,
+    no_variables: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Records and pages have links to it."""
+    monkeypatch.setattr(services, "spawn", lambda name, *a: this_process())
+    for url in ("http://me:CANARY@127.0.0.1:9", "http://CANARY@127.0.0.1:9/api"):
+        monkeypatch.setenv(variable, url)
+        for asked in (services.up, services.status, services.sign_in):
+            with pytest.raises(BadInput, match=f"leave the login out, and set {instead}") as told:
+                asked()
+            assert "CANARY" not in str(told.value)
+
+
 def test_another_tracking_store_gets_a_process_of_its_own(
     fresh_home: Path, no_variables: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

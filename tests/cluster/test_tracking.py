@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from cluster import mlflow_tracking, tracking
+from cluster import mlflow_tracking, services, tracking
+from cluster.environment import own_store
 from cluster.mlflow_tracking import PipelineRun, close, journal_key, stage_tracker
 from cluster.stage import stage
 from cluster.tracking import JournalTracker, NullTracker
@@ -391,6 +392,25 @@ def test_a_run_goes_to_the_store_that_its_command_names(
     (experiment,) = found.search_experiments(filter_string="name = 'mine'")
     names = {one.info.run_name for one in found.search_runs([experiment.experiment_id])}
     assert names == {"run-elsewhere", "pretrain"} and stage_run.run_id
+
+
+def test_d16_a_password_of_a_database_is_in_no_journal_and_no_record(
+    fresh_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that sends has it in its variables."""
+    uri = "postgresql://me:CANARY@127.0.0.1:9/runs"
+    opened: list[str] = []
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    from cluster import mlflow_sender
+
+    monkeypatch.setattr(mlflow_sender, "TrackingStore", lambda uri, *_: opened.append(uri))
+    run = PipelineRun.start("mine", "run-1", {}, {})
+    told = run.tracker.path.read_text()
+    assert "postgresql://me:<hidden-" in told and "CANARY" not in told
+    assert "CANARY" not in str(services._store_shown())
+    sender = mlflow_sender.Sender(fresh_home / "tracking", own_store(), fresh_home)
+    sender.store(tracking.begun(run.tracker.path)["to"])
+    assert opened == [uri]
 
 
 def test_a_new_journal_is_not_one_that_older_ones_made_room_for(

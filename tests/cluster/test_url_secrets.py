@@ -14,6 +14,8 @@ KEPT = [
     "s3://bucket/a@b",
     "abfs://container@account.dfs.core.windows.net/x",
     "user:word@host",
+    "https://host:80/x@y",
+    "https://host/a:b@c",
     "http://[::1]:8000/a",
     r"\w+://\S+:\S+@",
     "https://host/x?monkey=1",
@@ -27,6 +29,10 @@ TAKEN = {
     "filecache::https://a:CANARY@h/x": "filecache::https://a:{}@h/x",
     "https://h/x?a=1&X-Amz-Signature=CANARY&b=2": "https://h/x?a=1&X-Amz-Signature={}&b=2",
     "https://h/x?access_token=CANARY": "https://h/x?access_token={}",
+    "https://me:CANARY/x@host/x": "https://me:{}@host/x",
+    "https://me:1a?CANARY#x@host/x": "https://me:{}@host/x",
+    "postgresql://me:CANARY@host:5432/x": "postgresql://me:{}@host:5432/x",
+    "https://h/x?a=1&jwt=CANARY": "https://h/x?a=1&jwt={}",
     "https://h/x?sv=1&sig=CANARY": "https://h/x?sv=1&sig={}",
 }
 

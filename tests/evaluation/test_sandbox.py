@@ -75,6 +75,7 @@ FAILING = {
     "it is no Python": ("def f(: return", "f()", "does not parse"),
     "it takes memory": ("x = bytearray(1 << 31)", "", "MemoryError"),
     "it writes much": ("open('x', 'wb').write(bytes(1 << 22))", "", "File too large"),
+    "it makes many files": ("for n in range(5000): open(str(n), 'w')", "", "No space left"),
     "it lacks a name": ("", "f()", "NameError: name 'f' is not defined"),
 }
 LOOK = """
@@ -156,6 +157,9 @@ REACHING = {
     "leaves a process behind": (
         "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
         "        time.sleep({stays})\n    os._exit(0)"
+    ),
+    "keeps something in the kernel": (
+        "import ctypes; assert ctypes.CDLL(None).syscall(248, b'user', b'planted', b'x', 1, -1) > 0"
     ),
     "makes namespaces": ("import ctypes; assert ctypes.CDLL(None).unshare(0x10000000) == 0"),
 }
