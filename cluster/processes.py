@@ -59,6 +59,7 @@ def spawn(
     if log.exists():
         # One that died is started again at once: its log says why, and must outlive that.
         log.replace(log.with_suffix(".previous.log"))
+    log.touch(mode=0o600)  # whatever the mask of a program that uses this
     with log.open("wb") as output:
         child = subprocess.Popen(
             command,

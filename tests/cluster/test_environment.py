@@ -63,7 +63,7 @@ def test_the_server_of_the_users_prefect_profile_is_used(
         environment.prepare()
 
 
-def test_the_ray_token_is_private_and_stays_the_same(fresh_home: Path) -> None:
+def test_d03_the_ray_token_is_private_and_stays_the_same(fresh_home: Path) -> None:
     environment.prepare()
     token = fresh_home / "ray_token"
     first = token.read_text()
@@ -83,7 +83,7 @@ def test_ray_of_another_cluster_keeps_its_own_authentication(
     assert "DS_ACCELERATOR" not in environment.worker_variables()
 
 
-def test_workers_get_addresses_credentials_and_the_offs(
+def test_d24_workers_get_addresses_credentials_and_the_offs(
     fresh_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment.prepare()

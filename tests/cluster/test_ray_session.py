@@ -50,7 +50,7 @@ def test_futures_pass_between_tasks_and_logs_reach_the_server(
     assert {"adding one to 1", "adding one to 2"} <= messages(flow_run_id, "headrace.toy")
 
 
-def test_it_listens_on_the_loopback_and_tells_strangers_nothing(ray_session: None) -> None:
+def test_d01_ray_listens_on_the_loopback_and_tells_strangers_nothing(ray_session: None) -> None:
     processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
     listening = [c.laddr for p in processes for c in p.net_connections("tcp") if c.status == LISTEN]
     assert len(listening) >= 3
@@ -62,7 +62,7 @@ def test_it_listens_on_the_loopback_and_tells_strangers_nothing(ray_session: Non
                 assert reply.status_code in (401, 403, 404, 415), (address, path, reply.text)
 
 
-def test_its_daemons_are_those_that_it_needs(ray_session: None) -> None:
+def test_d04_ray_has_no_dashboard_and_the_daemons_that_it_needs(ray_session: None) -> None:
     """Each of the others imports Ray anew, at the start of every run."""
     told = {process: process.cmdline() for process in psutil.Process().children(recursive=True)}
     lines = [" ".join(line) for line in told.values()]

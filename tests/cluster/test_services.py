@@ -82,7 +82,7 @@ def test_mlflow_serves_no_assistant(shared_home: Path) -> None:
             urllib.request.urlopen(asked, timeout=60).close()
 
 
-def test_servers_listen_on_the_loopback(shared_home: Path) -> None:
+def test_d01_servers_listen_on_the_loopback(shared_home: Path) -> None:
     up = services.up(wait_for_mlflow=True)
     for url in (up.prefect_ui, up.mlflow_ui):
         port = f"{int(str(url).rsplit(':', 1)[1]):04X}"

@@ -129,7 +129,9 @@ def check(made: Made, count: int, seed: int) -> None:
     app(["verify", "--json"], standalone_mode=False)  # all of it is whole again
 
 
-def test_no_flip_in_a_small_run_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_d13_no_flip_in_a_small_run_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
     (tmp_path / "in").mkdir()
     for module in MODULES:

@@ -389,7 +389,7 @@ class Malicious:
         return Path.touch, (self.canary,)
 
 
-def test_a_pickle_in_the_place_of_tensors_is_refused_unread(
+def test_d12_a_pickle_in_the_place_of_tensors_is_refused_unread(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Even with a record that names its hash."""

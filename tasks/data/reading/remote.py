@@ -33,6 +33,8 @@ ATTEMPTS = 4
 FIRST_WAIT_S = 1.0
 Result = TypeVar("Result")
 log = logging.getLogger("headrace.read")
+for _library in ("fsspec", "s3fs", "gcsfs", "httpx"):  # below, they tell whole URLs, logins and all
+    logging.getLogger(_library).setLevel(logging.WARNING)
 
 
 def download(url: str) -> tuple[str, Path]:
@@ -140,6 +142,7 @@ def _by_fsspec(url: str, folder: Path) -> None:
 
 def _listed(url: str) -> tuple[Any, list[str]]:
     """The file system of a URL and the paths of its files."""
+    import aiohttp
     import fsspec
 
     check_host(url)
@@ -154,7 +157,7 @@ def _listed(url: str) -> tuple[Any, list[str]]:
         raise no_file_system(f"source '{shown}'", url, error) from error
     except BadInput:
         raise
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, aiohttp.ClientError) as error:
         raise BadInput(f"source '{shown}' cannot be listed: {hidden(str(error))}") from error
     if not found:
         raise BadInput(f"source '{shown}' matches no file")
@@ -171,6 +174,8 @@ async def _checked_client(**options: Any) -> Any:
 
 def _fetch(system: Any, remote: str, local: Path, known: str | None) -> str:
     """Copy one file unless its checksum is the known one; the checksum."""
+    import aiohttp
+
     shown = hidden(remote)
     try:
         checksum = str(system.checksum(remote))
@@ -188,7 +193,7 @@ def _fetch(system: Any, remote: str, local: Path, known: str | None) -> str:
         raise BadInput(f"{shown} is no longer there") from error
     except PermissionError as error:
         raise BadInput(f"{shown} may not be read: {hidden(str(error))}") from error
-    except (OSError, TimeoutError) as error:
+    except (OSError, TimeoutError, aiohttp.ClientError) as error:
         raise TransientError(f"{type(error).__name__}: {hidden(str(error))}") from error
     if expected is not None and found != expected:
         raise TransientError(f"got {found} of {expected} bytes")

@@ -115,7 +115,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_tricky_member_is_refused_by_name(tmp_path, read_path, case):
+def test_d15_a_tricky_member_is_refused_by_name(tmp_path, read_path, case):
     members, reason = REFUSED[case]
     (tmp_path / "in.tar").write_bytes(tar([("fine.txt", b"fine"), *members]))
     with pytest.raises(BadInput, match=r"in\.tar: member '.*[xX].*' is refused: .*" + reason):
@@ -148,7 +148,7 @@ def test_too_many_members_are_refused(tmp_path, read_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["in.tar.zst", "in.zip"])
-def test_a_bomb_is_refused(tmp_path, read_path, monkeypatch, name):
+def test_d15_a_bomb_is_refused(tmp_path, read_path, monkeypatch, name):
     monkeypatch.setattr("tasks.data.reading.decompress.RATIO_FREE_BYTES", 1 << 20)
     (tmp_path / name).write_bytes(WAYS[name]([("x.txt", bytes(16 << 20))]))
     with pytest.raises(BadInput, match=rf"{name}: \d+ bytes on disk became more than \d+ bytes"):

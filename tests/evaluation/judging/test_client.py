@@ -327,7 +327,7 @@ def test_the_key_reaches_the_endpoint_and_nothing_else(
         ("http://judge.example/v1", True, "unencrypted"),
     ],
 )
-def test_addresses_a_judge_must_not_have(url: str, with_key: bool, words: str) -> None:
+def test_d19_addresses_a_judge_must_not_have(url: str, with_key: bool, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         check_url(Endpoint(url, "m"), with_key)
 

@@ -42,7 +42,9 @@ def _bytes(path: Path) -> bytes:
         return b""
 
 
-def test_a_failing_run_leaves_the_key_nowhere(endpoint: Any, scripted: Any, tmp_path: Path) -> None:
+def test_d16_a_failing_run_leaves_the_key_nowhere(
+    endpoint: Any, scripted: Any, tmp_path: Path
+) -> None:
     def script(body: dict[str, Any], call: int) -> Any:
         time.sleep(0.3)
         return scripted(400 if call else 500, f"Invalid request by {KEY}".encode())
