@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cluster.settings import Settings
 
@@ -40,8 +40,10 @@ class Placement(Settings):
     offload: Literal["optimizer", "all"] | None = Field(
         None, description="what a GPU keeps in main memory; all is weights too, with zero_stage 3"
     )
-    activation_checkpointing: bool = Field(
-        False, description="keep less of the forward pass and compute it again: less memory"
+    activation_checkpointing: Literal["none", "selective", "whole"] = Field(
+        "none",
+        description="what of the forward pass is computed again, for less memory: all of a layer, "
+        "or all but its matrix products and attention; true is whole",
     )
     compile: bool = Field(False, description="compile the network's layers (torch.compile)")
     hang_seconds: float = Field(
@@ -70,6 +72,11 @@ class Placement(Settings):
         None,
         description="such an endpoint of the model that makes texts and grades; null is judge_url",
     )
+
+    @field_validator("activation_checkpointing", mode="before")
+    @classmethod
+    def _all_or_nothing(cls, value: object) -> object:
+        return {True: "whole", False: "none"}[value] if isinstance(value, bool) else value
 
     @model_validator(mode="after")
     def _offload_what_is_sharded(self) -> "Placement":

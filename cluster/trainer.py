@@ -47,6 +47,7 @@ def run_on_workers(
     from ray.train.torch import TorchTrainer
 
     from cluster.process_group import ProcessGroup
+    from cluster.world import BACKENDS
 
     ours: Any = train  # to a type checker its classes are those of two versions
 
@@ -59,7 +60,7 @@ def run_on_workers(
         withdraw(left)
     trainer = TorchTrainer(
         partial(_attempt, function, failure, lasting),
-        torch_config=ProcessGroup(backend="nccl" if gpus else "gloo"),
+        torch_config=ProcessGroup(backend=BACKENDS[gpus > 0]),
         scaling_config=ours.ScalingConfig(
             num_workers=(least, workers) if least else workers,
             use_gpu=gpus > 0,

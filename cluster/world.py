@@ -16,6 +16,8 @@ import torch.distributed as dist
 
 from cluster.errors import BadInput
 
+BACKENDS = {False: "gloo", True: "cpu:gloo,cuda:nccl"}
+"""What processes talk by, with GPUs or without."""
 TIMEOUT, PATIENCE = timedelta(minutes=30), timedelta(days=7)
 Found = TypeVar("Found")
 
@@ -37,9 +39,29 @@ class World:
         """Each value summed over all ranks, in fp64; the same bits everywhere."""
         if self.size == 1:
             return values
-        total = torch.tensor(values, dtype=torch.float64, device=self.device)
+        total = torch.tensor(values, dtype=torch.float64)  # by gloo: no device is waited for
         dist.all_reduce(total)
         return total.tolist()
+
+    def mean_later(self, values: torch.Tensor) -> Callable[[], list[float]]:
+        """What reads the mean of each value over all ranks, when their devices have come to it."""
+        if self.size > 1:
+            dist.all_reduce(values)
+            values = values / self.size
+        return self.later(values)
+
+    def later(self, values: torch.Tensor) -> Callable[[], list[float]]:
+        """What reads values when this rank's device has come to them."""
+        if self.device.type == "cpu":
+            return values.tolist
+        arriving, done = values.to("cpu", non_blocking=True), torch.cuda.Event()
+        done.record()
+
+        def read() -> list[float]:
+            done.synchronize()
+            return arriving.tolist()
+
+        return read
 
     def broadcast(self, value: Any) -> Any:
         """What rank 0 passed."""
@@ -103,7 +125,7 @@ def join(gpu: bool) -> World:
     if gpu:
         torch.cuda.set_device(device)
     if not dist.is_initialized():
-        backend = "nccl" if gpu else "gloo"
+        backend = BACKENDS[gpu]
         dist.init_process_group(
             backend, store=dist.HashStore(), rank=0, world_size=1, timeout=TIMEOUT
         )

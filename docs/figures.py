@@ -208,7 +208,7 @@ def memory(axes: Axes) -> None:
             gpus=1,
             zero_stage=stage,
             micro_batch_tokens=4096,
-            activation_checkpointing=True,
+            activation_checkpointing="whole",
         )
         for name, size in asdict(device_bytes(config, training, placement)).items():
             parts.setdefault(name, []).append(size / 1e9)

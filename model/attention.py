@@ -20,6 +20,7 @@ from model.masks import Sight
 from model.norms import RMSNorm
 from model.positions import Rotation, rotate
 from model.ragged import RaggedLayer, attend_past
+from model.sights import Seen
 
 
 class Attention(nn.Module, SplitsContext):
@@ -41,7 +42,7 @@ class Attention(nn.Module, SplitsContext):
     def forward(
         self,
         x_BTD: Tensor,
-        sight: Sight | list[Sight],
+        sight: Seen | list[Sight],
         rotation: Rotation | None = None,
         past: LayerCache | RaggedLayer | None = None,
     ) -> Tensor:
@@ -58,12 +59,12 @@ class Attention(nn.Module, SplitsContext):
         if rotation is not None:
             qk_BTHE = rotate(qk_BTHE, rotation)
         if self.context_group is not None:
-            assert isinstance(sight, Sight)
+            assert not isinstance(sight, list)
             return self.out(self._shared(qk_BTHE, v_BTKE, sight, self.context_group))
         q_BTHE, k_BTKE = qk_BTHE.split(_counts(config), 2)
         return self.out(attend_past(self._mix, past, sight, q_BTHE, k_BTKE, v_BTKE).flatten(2))
 
-    def _mix(self, q_BTHE: Tensor, sight: Sight, k_BKSE: Tensor, v_BKSE: Tensor) -> Tensor:
+    def _mix(self, q_BTHE: Tensor, sight: Seen, k_BKSE: Tensor, v_BKSE: Tensor) -> Tensor:
         """The mixed values of every head, `[B, T, H, E]`."""
         q_BHTE = q_BTHE.transpose(1, 2)
         return attend(self.config, q_BHTE, k_BKSE, v_BKSE, sight, self.training).transpose(1, 2)
@@ -75,7 +76,7 @@ class Attention(nn.Module, SplitsContext):
         return norm(x_BTHE.flatten(2)).view_as(x_BTHE)
 
     def _shared(
-        self, qk_BTHE: Tensor, v_BTKE: Tensor, sight: Sight, context_group: ContextGroup
+        self, qk_BTHE: Tensor, v_BTKE: Tensor, sight: Seen, context_group: ContextGroup
     ) -> Tensor:
         """The mixed values of this process's positions, of which others have the rest."""
         parts = *qk_BTHE.split([self.config.heads, self.config.kv_heads], 2), v_BTKE
@@ -127,10 +128,12 @@ def attend(
     q_BHTE: Tensor,
     k_BKSE: Tensor,
     v_BKSE: Tensor,
-    sight: Sight,
+    sight: Seen,
     training: bool,
 ) -> Tensor:
     """softmax(q k' scale) v, `[B, H, T, E]`: H / K query heads to each key-value head."""
+    if not isinstance(sight, Sight):
+        return sight.attend(config, q_BHTE, k_BKSE, v_BKSE)
     if config.attention_softcap is not None:
         return _softcapped(config, q_BHTE, k_BKSE, v_BKSE, sight, training)
     heads, queries, kv_heads = q_BHTE.shape[1], q_BHTE.shape[2], k_BKSE.shape[1]

@@ -19,6 +19,7 @@ from model.norms import RMSNorm
 from model.positions import Rotation
 from model.ragged import RaggedLayer
 from model.relative_attention import DisentangledAttention, Relative, SinusoidalAttention
+from model.sights import Seen
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Context:
     an encoder's states with the sight of them, and vectors of distances.
     """
 
-    sights: dict[int | None, Sight | list[Sight]]
+    sights: dict[int | None, Seen | list[Sight]]
     rotations: dict[Rope | None, Rotation | None]
     memory_BSD: Tensor | None = None
     memory_sight: Sight = field(default_factory=Sight)

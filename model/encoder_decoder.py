@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from model.cache import Cache
 from model.config import ModelConfig
 from model.initialise import initialise
-from model.transformer import LanguageModel, Memory, Stack, Transformer
+from model.stack import Memory, Stack
+from model.transformer import LanguageModel, Transformer
 
 
 def build(config: ModelConfig) -> "Transformer | EncoderDecoder":
@@ -43,13 +44,14 @@ class EncoderDecoder(LanguageModel):
         decoder_documents_BT: Tensor | None = None,
         positions_BS: Tensor | None = None,
         decoder_positions_BT: Tensor | None = None,
+        begins_N: Tensor | None = None,
     ) -> Tensor:
         """The decoder's final hidden states `[B, T, D]` of token ids `[B, S]` and `[B, T]`.
 
         Documents and positions are as in `Transformer.forward`; a document of the decoder sees the
         encoder's document of the same number.
         """
-        memory = self.encode(inputs_BS, documents_BS, positions_BS)
+        memory = self.encode(inputs_BS, documents_BS, positions_BS, begins_N)
         return self.decode(decoder_inputs_BT, memory, decoder_documents_BT, decoder_positions_BT)
 
     def encode(
@@ -57,9 +59,11 @@ class EncoderDecoder(LanguageModel):
         inputs_BS: Tensor,
         documents_BS: Tensor | None = None,
         positions_BS: Tensor | None = None,
+        begins_N: Tensor | None = None,
     ) -> Memory:
         """What the decoder looks at: the encoder's states of `[B, S]` token ids."""
-        states_BSD = self.encoder.run(self.embed(inputs_BS), documents_BS, positions_BS)
+        embedded_BSD = self.embed(inputs_BS)
+        states_BSD = self.encoder.run(embedded_BSD, documents_BS, positions_BS, begins_N=begins_N)
         return Memory(states_BSD, documents_BS)
 
     def decode(

@@ -19,6 +19,7 @@ from model.masks import Sight
 from model.norms import RMSNorm
 from model.positions import Rotation, rotate
 from model.ragged import RaggedLayer, attend_past
+from model.sights import Seen
 
 
 class LatentAttention(nn.Module):
@@ -46,7 +47,7 @@ class LatentAttention(nn.Module):
     def forward(
         self,
         x_BTD: Tensor,
-        sight: Sight | list[Sight],
+        sight: Seen | list[Sight],
         rotation: Rotation | None = None,
         past: LayerCache | RaggedLayer | None = None,
     ) -> Tensor:
@@ -63,7 +64,7 @@ class LatentAttention(nn.Module):
         new_BT1M = torch.cat((self.kv_norm(c_BTL)[:, :, None], r_BT1R), -1)
         return self.out(attend_past(self._mix, past, sight, q_BTHE, new_BT1M).flatten(2))
 
-    def _mix(self, q_BTHE: Tensor, sight: Sight, seen_B1SM: Tensor) -> Tensor:
+    def _mix(self, q_BTHE: Tensor, sight: Seen, seen_B1SM: Tensor) -> Tensor:
         """The mixed values of every head, `[B, T, H, V]`."""
         # A whole prompt's latents are expanded once for all queries.
         whole = seen_B1SM.shape[2] == q_BTHE.shape[1]
@@ -76,7 +77,7 @@ class LatentAttention(nn.Module):
         plain_BTHP, turning_BTHR = q_BTHE.split([self.plain_dim, self.latent.rope_dim], -1)
         return torch.cat((plain_BTHP, rotate(turning_BTHR, rotation)), -1)
 
-    def _mix_values(self, q_BTHE: Tensor, sight: Sight, seen_B1SM: Tensor) -> Tensor:
+    def _mix_values(self, q_BTHE: Tensor, sight: Seen, seen_B1SM: Tensor) -> Tensor:
         """Attention with the latents expanded to the keys and values of every head."""
         c_BTL, r_BTR = seen_B1SM[:, 0].split([self.latent.kv_rank, self.latent.rope_dim], -1)
         kv_BTHX = self.kv(c_BTL).unflatten(-1, (self.config.heads, -1))
@@ -86,7 +87,7 @@ class LatentAttention(nn.Module):
         q_BHTE, k_BHTE, v_BHTV = (z.transpose(1, 2) for z in (q_BTHE, k_BTHE, v_BTHV))
         return attend(self.config, q_BHTE, k_BHTE, v_BHTV, sight, self.training).transpose(1, 2)
 
-    def _mix_latents(self, q_BTHE: Tensor, sight: Sight, seen_B1SM: Tensor) -> Tensor:
+    def _mix_latents(self, q_BTHE: Tensor, sight: Seen, seen_B1SM: Tensor) -> Tensor:
         """The same from the latents `[c, r]` as they lie in the cache, which is read once.
 
         q . W_UK c = (W_UK' q) . c, so the query goes to the latent instead of the latents to keys,

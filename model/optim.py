@@ -20,7 +20,8 @@ from torch.nn import Parameter
 
 from model.blocks import Block
 from model.config import MATRIX_KINDS, ParameterKind
-from model.transformer import LanguageModel, Stack
+from model.stack import Stack
+from model.transformer import LanguageModel
 
 Group = dict[str, Any]
 NARROWED: tuple[ParameterKind, ...] = ("matrices", "head")

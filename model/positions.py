@@ -1,8 +1,10 @@
 """Where a token is: sinusoids, rotations, and biases on the scores of attention.
 
-Letters: B rows, T query positions, S key positions, D width, H heads, E head dimension.
+Letters: B rows, T query positions, S key positions, D width, H heads, E head dimension, R
+distances.
 """
 
+import functools
 import math
 
 import torch
@@ -113,6 +115,18 @@ def alibi(heads: int, queries: int, keys: int, device: torch.device) -> Tensor:
     return -slopes_H[:, None, None] * distances(queries, keys, device).abs()
 
 
+@functools.lru_cache(maxsize=8)
+def alibi_by_distance(heads: int, length: int, device: torch.device) -> Tensor:
+    """The same for every distance in a row, `[H, R]`, from 1 - T to T - 1."""
+    slopes_H = torch.tensor(alibi_slopes(heads), device=device)
+    return -slopes_H[:, None] * every_distance(length, device).abs()
+
+
+def every_distance(length: int, device: torch.device) -> Tensor:
+    """How far back a key can be of a query in a row, `[R]`, from 1 - T to T - 1."""
+    return torch.arange(1 - length, length, device=device)
+
+
 class RelativeBias(nn.Module):
     """A learned number for each head and bucket of distances (Raffel et al. 2020, section 2.1).
 
@@ -126,11 +140,15 @@ class RelativeBias(nn.Module):
 
     def forward(self, queries: int, keys: int) -> Tensor:
         """The bias of every query and key, `[H, T, S]`."""
-        distance_TS = distances(queries, keys, self.table.weight.device)
-        buckets = relative_buckets(
-            distance_TS, self.table.num_embeddings, self.furthest, self.causal
-        )
-        return self.table(buckets).permute(2, 0, 1)
+        return self._of(distances(queries, keys, self.table.weight.device)).permute(2, 0, 1)
+
+    def by_distance(self, length: int) -> Tensor:
+        """The bias of every distance in a row, `[H, R]`, from 1 - T to T - 1."""
+        return self._of(every_distance(length, self.table.weight.device)).T
+
+    def _of(self, distance: Tensor) -> Tensor:
+        count = self.table.num_embeddings
+        return self.table(relative_buckets(distance, count, self.furthest, self.causal))
 
 
 def relative_buckets(distance: Tensor, buckets: int, furthest: int, causal: bool) -> Tensor:

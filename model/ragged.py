@@ -24,6 +24,7 @@ from torch import Tensor
 from model.cache import LayerCache
 from model.config import ModelConfig
 from model.masks import Sight, self_sight
+from model.sights import Seen
 
 Bias = Callable[[int, int, torch.device], Tensor | None]
 
@@ -192,7 +193,7 @@ def _groups(rows: Sequence[tuple[int, int]], lengths: Sequence[int]) -> list[Gro
 def attend_past(
     attend: Callable[..., Tensor],
     past: LayerCache | RaggedLayer | None,
-    sight: Sight | list[Sight],
+    sight: Seen | list[Sight],
     q_BTHE: Tensor,
     *new_BTKE: Tensor,
 ) -> Tensor:
@@ -200,7 +201,7 @@ def attend_past(
     these new positions; of a ragged batch, group by group.
     """
     if not isinstance(past, RaggedLayer):
-        assert isinstance(sight, Sight)
+        assert not isinstance(sight, list)
         new_BKTE = [x.transpose(1, 2) for x in new_BTKE]
         return attend(q_BTHE, sight, *(new_BKTE if past is None else past.append(*new_BKTE)))
     assert isinstance(sight, list)

@@ -32,7 +32,7 @@ for _name in ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI", *RAY):
 from hypothesis import settings  # noqa: E402
 from xdist.scheduler import LoadScopeScheduling  # noqa: E402
 
-from cluster.environment import prepare  # noqa: E402
+from cluster.environment import has_gpu, prepare  # noqa: E402
 
 prepare()
 # An example's first call may compile a kernel. The same examples every time, so that a failure is
@@ -102,6 +102,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         items.sort(key=_turn)
+    if not has_gpu():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no NVIDIA device"))
 
 
 def pytest_collection_finish() -> None:

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from model.cache import Cache
 from model.encoder_decoder import EncoderDecoder
-from model.transformer import Memory, Transformer
+from model.stack import Memory
+from model.transformer import Transformer
 
 Network = Transformer | EncoderDecoder
 log = logging.getLogger("headrace.generation")

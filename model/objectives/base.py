@@ -33,6 +33,9 @@ class Objective(nn.Module):
     UNUSED: tuple[str, ...] = ()
     """Parts of the network that this objective gives no gradient; they are not trained."""
 
+    takes_begins = True
+    """Whether a batch may say where documents begin (`model.documents`)."""
+
     z_loss: float = 0.0
     """Coefficient of the z-loss of the LM head's predictions (`losses.ChunkedCrossEntropy`)."""
 
@@ -74,15 +77,22 @@ def hidden_states(
     prefix: Tensor | None = None,
     segments: Tensor | None = None,
     order: Tensor | None = None,
+    begins: Tensor | None = None,
 ) -> Tensor:
     """The network's final states `[B, T, D]` of a batch, in an encoder-decoder the decoder's."""
     if decoder_inputs is not None:
-        return network(inputs, decoder_inputs, documents, positions_BS=positions)
+        return network(inputs, decoder_inputs, documents, positions_BS=positions, begins_N=begins)
     seen = None if prefix is None else prefix.bool()
     if network.config.segments < 2:  # RoBERTa: two texts are of one kind
         segments = None
     return network(
-        inputs, documents, positions, prefix_BT=seen, segments_BT=segments, order_BT=order
+        inputs,
+        documents,
+        positions,
+        prefix_BT=seen,
+        segments_BT=segments,
+        order_BT=order,
+        begins_N=begins,
     )
 
 
@@ -133,7 +143,7 @@ def scored_tokens(network: Network, hidden_KD: Tensor, targets_K: Tensor) -> Sco
     """Predictions of the LM head, a chunk at a time."""
     parts = [
         scored_classes(network.logits(hidden_KD[rows]).float(), targets_K[rows])
-        for rows in chunks(len(targets_K), network.config.vocab_size)
+        for rows in chunks(len(targets_K), network.config.vocab_size, targets_K.device)
     ]
     if not parts:
         return Scored(targets_K, hidden_KD.new_zeros(0), targets_K.bool())

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from model.head_parts import Detector
 from model.initialise import initialise
 from model.objectives.base import (
     Objective,
@@ -22,7 +23,7 @@ from model.objectives.base import (
 from model.objectives.generator import generator_shape
 from model.objectives.losses import chunks
 from model.objectives.rows import IGNORED
-from model.transformer import Detector, Transformer
+from model.transformer import Transformer
 
 
 class ReplacedTokenDetection(Objective):
@@ -90,7 +91,7 @@ class ReplacedTokenDetection(Objective):
         """The inputs with a sample of the generator in place of each mask."""
         masked = targets != IGNORED
         draws_K, samples = draws[masked].float(), []
-        for rows in chunks(len(draws_K), self.generator.config.vocab_size):
+        for rows in chunks(len(draws_K), self.generator.config.vocab_size, draws_K.device):
             probs_CV = self.generator.logits(hidden_KD[rows]).float().softmax(-1)
             samples.append(sample_at(probs_CV, draws_K[rows]))
         filled = inputs.clone()

@@ -97,7 +97,7 @@ class Distilled(nn.Module):
 
         parts = [
             checkpoint(of_chunk, mine_KD[k], theirs_KD[k], targets_K[k], use_reentrant=False)
-            for k in chunks(len(targets_K), network.config.vocab_size)
+            for k in chunks(len(targets_K), network.config.vocab_size, targets_K.device)
         ]
         soft, hard = torch.stack(parts).sum(0) / len(targets_K)
         return soft, hard, self._apart(mine_KD, theirs_KD).mean()

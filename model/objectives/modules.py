@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model.documents import BEGINS
 from model.multi_token import further_targets
 from model.objectives.base import (
     Network,
@@ -98,7 +99,11 @@ class TextToText(TokenLM):
     ) -> Tensor:
         """Mean loss over the targets; 0 when there are none."""
         given = {"inputs": inputs, "targets": targets, "documents": documents, **more}
-        rows = {key: array.flatten(0, 1) for key, array in given.items() if array is not None}
+        rows = {
+            key: array if key == BEGINS else array.flatten(0, 1)
+            for key, array in given.items()
+            if array is not None
+        }
         return super().forward(**rows, positions=positions)
 
 
@@ -125,7 +130,9 @@ class CausalLM(TokenLM):
         loss = self.token_loss(hidden_BTD.flatten(0, 1), self.network.own(targets).flatten())
         if self.network.config.multi_token:
             assert isinstance(self.network, Transformer), "only decoders have such modules"
-            states = self.network.further(hidden_BTD, inputs, documents, positions)
+            states = self.network.further(
+                hidden_BTD, inputs, documents, positions, more.get("begins")
+            )
             losses = [
                 token_loss(
                     self.network,

@@ -43,6 +43,7 @@ class PreferenceLM(Objective):
     """
 
     UNUSED = ("pooler", "multi_token")
+    takes_begins = False
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ def log_probs(network: Network, hidden_NTD: Tensor, answers_NT: Tensor) -> Tenso
     hidden_KD, answers_K = hidden_NTD[kept_NT], answers_NT[kept_NT]
     parts = [
         checkpoint(of_tokens, hidden_KD[part], answers_K[part], use_reentrant=False)
-        for part in chunks(len(answers_K), network.config.vocab_size)
+        for part in chunks(len(answers_K), network.config.vocab_size, answers_K.device)
     ]
     found_NT = hidden_NTD.new_zeros(answers_NT.shape, dtype=torch.float32)
     return found_NT.masked_scatter(kept_NT, torch.cat(parts)).sum(-1)

@@ -5,6 +5,7 @@ import time
 import psutil
 import torch
 
+from cluster.world import World
 from tasks.training.process import is_fast
 from tasks.training.settings import Precision
 
@@ -25,6 +26,11 @@ def peak_flops(device: torch.device, precision: Precision) -> float:
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
     matrix = torch.ones(size, size, device=device, dtype=dtype)
     return 2 * size**3 / min(_seconds(matrix) for _ in range(4))
+
+
+def reads_late(world: World) -> bool:
+    """Whether figures of a step are read when the device was given the next one."""
+    return world.device.type == "cuda"
 
 
 def memory_bytes(device: torch.device) -> int:

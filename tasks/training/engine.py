@@ -4,6 +4,7 @@ engine, peaks = start_engine(job, program, placement, layout, job.share(workers,
 """
 
 import functools
+from collections import defaultdict
 from typing import Any
 
 import torch
@@ -14,8 +15,9 @@ from cluster.deepspeed_config import deepspeed_config
 from cluster.deepspeed_import import load_deepspeed
 from cluster.placement import Placement
 from model.blocks import Block
-from model.transformer import Stack
+from model.stack import Stack
 from tasks.training.job import Program, TrainJob
+from tasks.training.micro_batches import Piece, sent
 from tasks.training.optimizers import groups_of, make_optimizer
 from tasks.training.tensor_parallel import ParallelLayout
 
@@ -61,10 +63,30 @@ def start_engine(
     return engine, peaks
 
 
-def backward(engine: Any, loss: Tensor, scale: float) -> None:
-    """Gradients of a micro-batch's loss, `scale` times too large; ZeRO 1-3 take that out again by
-    themselves, when they step.
+def gradients(
+    engine: Any, pieces: list[Piece], weights: list[float], scale: float
+) -> tuple[tuple[str, ...], Tensor]:
+    """Gradients of this rank's micro-batches, `scale` times too large; their mean loss, fp64, and
+    what else they told after it, by these names.
     """
+    accumulate(engine, len(pieces))
+    # In fp64 their sum is exact, and so the same when other ranks add them up.
+    total = torch.zeros((), dtype=torch.float64, device=engine.device)
+    told = defaultdict[str, Tensor](lambda: torch.zeros_like(total))
+    for index, (piece, weight) in enumerate(zip(pieces, weights, strict=True), 1):
+        loss = weight * engine(**sent(piece, engine.device))
+        _backward(engine, loss, scale)
+        found = getattr(engine.module, "told", {})
+        total += loss.detach() - weight * found.get("z_loss", 0.0)
+        for name, value in found.items():
+            told[name] = told[name] + weight * value.double()
+        if index < len(pieces):
+            engine.step()  # counts the micro-batch
+    return tuple(told), torch.stack([total, *told.values()]) / len(pieces)
+
+
+def _backward(engine: Any, loss: Tensor, scale: float) -> None:
+    """ZeRO 1-3 take the scale out of the gradients by themselves, when they step."""
     if engine.zero_optimization_stage() == 0:
         engine.backward(loss if scale == 1 else loss * scale)
         return
@@ -73,18 +95,18 @@ def backward(engine: Any, loss: Tensor, scale: float) -> None:
     engine.backward(loss)
 
 
-def unscale(engine: Any, scale: float) -> None:
-    """Take the scale of the loss out of the gradients, in ZeRO 0."""
+def clipped(engine: Any, layout: ParallelLayout, scale: float, most: float) -> Tensor | None:
+    """In ZeRO 0, take the scale out of the gradients and clip them to a norm of at most so much;
+    the norm they had. None in ZeRO 1-3, which do so when they step.
+    """
+    if engine.zero_optimization_stage():
+        return None
     if scale != 1:
         found = [p.grad for p in engine.module.parameters() if p.grad is not None]
         torch._foreach_mul_(found, 1 / scale)
-
-
-def clip(engine: Any, layout: ParallelLayout, most: float) -> float:
-    """Scale gradients down to a norm of at most so much, in ZeRO 0; the norm they had."""
     parameters = list(engine.parameters())
     if not layout.splits:
-        return nn.utils.clip_grad_norm_(parameters, most).item()
+        return nn.utils.clip_grad_norm_(parameters, most)
     divided, whole = (
         [p.grad for p in parameters if p.grad is not None and hasattr(p, "model_parallel") == own]
         for own in (True, False)
@@ -93,7 +115,15 @@ def clip(engine: Any, layout: ParallelLayout, most: float) -> float:
     squares = [nn.utils.get_total_norm(gradients).square() for gradients in (divided, whole)]
     norm = (layout.team.sum(squares[0]) + squares[1]).sqrt()
     nn.utils.clip_grads_with_norm_(parameters, most, norm)
-    return norm.item()
+    return norm
+
+
+def advance(engine: Any, rates: list[float], norm: Tensor | None) -> Tensor:
+    """Step the optimizer at these rates of its groups; the gradient norm before clipping."""
+    for group, rate in zip(engine.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    engine.step()
+    return torch.as_tensor(engine.get_global_grad_norm()) if norm is None else norm
 
 
 def discard(engine: Any) -> None:
@@ -150,5 +180,8 @@ def arrange(module: nn.Module, placement: Placement) -> None:
     for part in module.modules():
         if isinstance(part, Stack):
             part.activation_checkpointing = placement.activation_checkpointing
-        elif isinstance(part, Block) and placement.compile:
+            if placement.compile and placement.zero_stage < 3:
+                part.compile_layers()
+        elif isinstance(part, Block) and placement.compile and placement.zero_stage == 3:
+            # Weights are gathered block by block, by hooks that no compiled region may span.
             part.compile(dynamic=False)

@@ -14,8 +14,8 @@ import logging
 import math
 import threading
 import time
-from collections import Counter
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -26,12 +26,13 @@ from cluster.placement import Placement
 from cluster.world import World, join
 from tasks.training import checkpoint, state
 from tasks.training.context_parallel import split_context_of
-from tasks.training.device import memory_bytes, peak_flops
+from tasks.training.device import memory_bytes, peak_flops, reads_late
 from tasks.training.early_stopping import VALIDATION, Looks
-from tasks.training.engine import accumulate, backward, clip, discard, start_engine, unscale
+from tasks.training.engine import advance, clipped, discard, gradients, start_engine
+from tasks.training.feed import Feed
 from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS, Preempted, TrainJob
 from tasks.training.loss_scale import LossScale
-from tasks.training.micro_batches import count_targets, count_tokens, mean_loss, pieces_of
+from tasks.training.micro_batches import mean_loss
 from tasks.training.prefetch import Prefetcher
 from tasks.training.process import is_fast, seed_dropout, terminated, threads
 from tasks.training.schedule import factor
@@ -41,13 +42,13 @@ from tasks.training.spikes import (
     WINDOW,
     LossWatch,
     Spike,
-    batch_of,
     read_skipped,
     skip,
 )
 from tasks.training.telemetry import MetricsFile, Reporter, Row, read_rows
 from tasks.training.tensor_parallel import divided, whole_reader
 from tasks.training.tracing import traced
+from tasks.training.unread import Asked, Unread
 
 STDERR = 2  # sys.stderr may have been replaced by something without a file
 log = logging.getLogger("headrace.train")
@@ -88,15 +89,6 @@ def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:
     return None
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What the ranks ask for after a step: to stop, to save, to commit what all have written."""
-
-    stop: bool
-    save: bool
-    written: bool
-
-
 class Trainer:
     """The engine, the batches and the files of one running training."""
 
@@ -114,7 +106,8 @@ class Trainer:
         self.identity = job.identity(state.describe(self.program.module))
         kept = [p.numel() for p in self.program.module.parameters() if p.requires_grad]
         size = 12 * sum(kept)  # with two moments
-        world.agree(lambda: checkpoint.check_space(job.scratch / CHECKPOINTS, size))
+        if math.isfinite(job.checkpoint_seconds):
+            world.agree(lambda: checkpoint.check_space(job.scratch / CHECKPOINTS, size))
         self.done, self.tokens = 0, 0
         if found:
             found.check_job(self.identity)
@@ -131,7 +124,9 @@ class Trainer:
         share = job.share(world.size // self.together, job.batch_samples)
         self.engine, self.peaks = start_engine(job, self.program, placement, self.layout, share)
         history = world.broadcast(_history(job, self.done) if world.leads else None)
-        self.skipped, losses, self.scale, self.looks = history
+        skipped, losses, self.scale, self.looks = history
+        self.feed = Feed(job, self.program, world, self.together, skipped)
+        self.most = job.optimizer.clip or math.inf
         if found and self.looks.best is not None and world.leads:
             self.best = state.read_best(self.program.module, checkpoint.reader(found))
         if found:
@@ -146,6 +141,9 @@ class Trainer:
         self.writing: checkpoint.Writing | None = None
         # A checkpoint is written from the tensors themselves where they are in main memory.
         self.lends = world.device.type == "cpu" or placement.offload is not None
+        # In fp16 a step is made or not by what came of it.
+        self.behind = int(reads_late(world) and job.precision != "fp16")
+        self.unread, self.told_at = deque[Unread](), 0.0
         self.losses = LossWatch(losses) if job.most_skipped else None
         self.peak_flops = peak_flops(world.device, job.precision) if job.flops_per_token else 0.0
         if world.leads:
@@ -160,27 +158,22 @@ class Trainer:
         with (
             terminated(self.stop),
             traced(self.job.trace, traced_steps) as made_step,
-            Prefetcher(self.fetch, first, self.job.steps) as batches,
+            Prefetcher(self.feed.fetch, first, self.job.steps) as batches,
         ):
             for step in range(first, self.job.steps + 1):
                 self.alive()
-                row, asked = self.step(step, batches)
+                self.unread.append(self.step(step, batches))
                 made_step()
                 self.done = step
-                if self.looks.due(step):
-                    row[VALIDATION] = self.look(step)
-                if (exams := self.job.exams) and step in exams.steps:
-                    row |= sit(exams, self.engine, self.layout, self.world, self.alive)
-                if self.world.leads:
-                    self.metrics.append(row)
-                    self.reporter.progress(row)
+                last = step == self.job.steps
+                asked = self.tell(0 if last or self.looked_at(step) else self.behind)
                 if asked.written:
                     self.commit()
                 if self.looks.over:
                     break
-                last = step == self.job.steps
                 some = step > self.scale.skipped  # of an optimizer that never stepped there is none
                 if some and (self.job.keep_state if last else asked.stop or asked.save):
+                    self.tell(0)
                     self.save()
                 if asked.stop and not last:
                     self.commit()
@@ -189,6 +182,26 @@ class Trainer:
                         f"{self.job.steps}; run the same command again to go on"
                     )
         self.commit()
+
+    def looked_at(self, step: int) -> bool:
+        """Whether the network is put to some test after a step."""
+        return self.looks.due(step) or bool(self.job.exams and step in self.job.exams.steps)
+
+    def tell(self, left: int) -> Asked:
+        """Finish the rows of all steps but the last `left`; what the ranks ask for after them."""
+        asked = Asked()
+        while len(self.unread) > left:
+            one = self.unread.popleft()
+            row, step = self.row(one), one.row["step"]
+            if self.looks.due(step):
+                row[VALIDATION] = self.look(step)
+            if (exams := self.job.exams) and step in exams.steps:
+                row |= sit(exams, self.engine, self.layout, self.world, self.alive)
+            if self.world.leads:
+                self.metrics.append(row)
+                self.reporter.progress(row)
+            asked |= one.asked
+        return asked
 
     def look(self, step: int) -> float:
         """The loss on the validation rows; the best weights are kept."""
@@ -206,76 +219,80 @@ class Trainer:
             return self.best
         return state.copy_weights(self.engine, self.layout, self.world.leads)
 
-    def fetch(self, step: int) -> tuple[list[dict[str, Tensor]], list[int], int]:
-        """This rank's micro-batches of a step, the targets of each, and their tokens."""
-        batches, number = self.job.batches, batch_of(step, self.skipped)
-        micro, count = self.job.share(self.world.size // self.together, batches.size(number))
-        local, place = micro * count, self.world.rank // self.together
-        batch = self.program.batch(batches.before(number) + place * local, local)
-        pieces = pieces_of(batch, micro)
-        return pieces, [count_targets(piece) for piece in pieces], count_tokens(batch)
-
-    def take(
-        self, step: int, batches: "Prefetcher"
-    ) -> tuple[list[dict[str, Tensor]], list[float], float]:
-        """This rank's micro-batches of a step, what the mean loss of each counts, so that every
-        target of the whole batch counts the same (exactly 1 where each has as many), and their
-        tokens. What one rank cannot fetch is an error on all, so that none waits for it.
-        """
-        pieces, targets, tokens, error = [], list[int](), 0.0, None
-        try:
-            pieces, targets, tokens = batches.take(step)
-        except Exception as found:
-            error = found
-        everywhere, failed = self.world.sum([float(sum(targets)), float(error is not None)])
-        if failed:
-            self.world.fail(error)
-        mean = everywhere / (len(targets) * self.world.size)
-        return pieces, [count / mean if mean else 1.0 for count in targets], tokens
-
-    def step(self, step: int, batches: "Prefetcher") -> tuple[Row, "Asked"]:
-        """One optimizer step: its row, and what the ranks together ask for after it."""
+    def step(self, step: int, batches: "Prefetcher") -> Unread:
+        """One optimizer step, with what the ranks together ask for after it."""
         started = time.monotonic()
-        pieces, weights, tokens = self.take(step, batches)
+        pieces, weights, tokens = self.feed.take(step, batches)
         taken = time.monotonic()
         seed_dropout(self.job.seed, step, self.world, self.layout.data_rank)
-        mine = self.backward(pieces, weights)
-        loss, told, tokens, asked = self.agree(*mine, tokens, due=self.due(started))
-        self.watch(step, loss)
-        rate, scale, updating = self.rate(step), self.scale.told(), time.monotonic()
-        if self.writing and self.lends:
-            # The update would write over what is still being read.
-            self.writing.wait_read()
-        norm = self.update(step, loss, rate)
+        names, mine = gradients(self.engine, pieces, weights, self.scale.value)
+        due, rate, scale = self.due(started), self.rate(step), self.scale.told()
+        if self.behind:
+            _, tokens, asked = self.agree([], tokens, due)
+            updating = time.monotonic()
+            figures = self.ahead(step, names, mine, rate)
+        else:
+            found, tokens, asked = self.agree(mine.tolist(), tokens, due)
+            self.watch(step, found[0])
+            updating = time.monotonic()
+            norm = self.update(step, found[0], rate)
+            figures = partial(list, [*found, norm])
         self.tokens += int(tokens)
-        ended = time.monotonic()
         row = {
             "step": step,
-            "loss": loss,
             "lr": rate * self.job.optimizer.learning_rate,
             **{f"lr/{name}": rate * peak for name, peak in self.peaks},
-            "grad_norm": norm,
             "tokens": self.tokens,
-            **self.speed(tokens, ended - started),
+            "own_tokens": tokens,
             "data_seconds": round(taken - started, 6),
-            "update_seconds": round(ended - updating, 6),
-            **told,
+            "update_seconds": round(time.monotonic() - updating, 6),
             **scale,
         }
-        return row, asked
+        return Unread(row, started, asked, names, figures)
+
+    def row(self, one: Unread) -> Row:
+        """The whole row of a step. Raises Spike for a step that should not have been made."""
+        loss, *told, norm = one.figures()
+        ended, row = time.monotonic(), dict(one.row)
+        seconds = ended - max(one.started, self.told_at)
+        self.told_at = ended
+        return {
+            "step": row.pop("step"),
+            "loss": loss,
+            "grad_norm": norm,
+            **self.speed(row.pop("own_tokens"), seconds),
+            **row,
+            **dict(zip(one.names, told, strict=True)),
+        }
+
+    def ahead(
+        self, step: int, names: tuple[str, ...], mine: Tensor, rate: float
+    ) -> Callable[[], list[float | None]]:
+        """Have the device step, whatever comes of it; what reads its figures, and looks at them."""
+        norm = self.advance(rate, clipped(self.engine, self.layout, self.scale.value, self.most))
+        means, own = self.world.mean_later(mine), self.world.later(norm.double().view(1))
+
+        def read() -> list[float | None]:
+            loss, *told = means()
+            (norm,) = own()
+            self.watch(step, loss)
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                raise Spike(step, f"loss {loss}, gradient norm {norm}")
+            return [loss, *told, norm]
+
+        return read
 
     def agree(
-        self, loss: float, told: Told, tokens: float, due: bool
-    ) -> tuple[float, Told, float, "Asked"]:
-        """Of all ranks together: mean loss and figures, tokens, and what they ask for."""
+        self, figures: list[float], tokens: float, due: bool
+    ) -> tuple[list[float], float, Asked]:
+        """Of all ranks together: means of figures, tokens, and what they ask for."""
         written = self.writing is not None and self.writing.written
         # Sums, so that every rank reads the same answer; only the leader's clock says what is due.
         flags = (self.stop.is_set(), due and self.world.leads, written)
-        sums = self.world.sum([loss, tokens, *map(float, flags), *told.values()])
-        size, (stop, save, done) = self.world.size, sums[2:5]
-        means = {name: value / size for name, value in zip(told, sums[5:], strict=True)}
+        sums = self.world.sum([tokens, *map(float, flags), *figures])
+        size, (stop, save, done) = self.world.size, sums[1:4]
         asked = Asked(stop > 0, save > 0, done == size)
-        return sums[0] / size, means, sums[1] / self.together, asked
+        return [value / size for value in sums[4:]], sums[0] / self.together, asked
 
     def due(self, now: float) -> bool:
         """Whether it is time for a checkpoint."""
@@ -304,21 +321,6 @@ class Trainer:
         if self.losses and (usual := self.losses.usual(loss)):
             raise Spike(step, f"loss {loss:.4g}, where {usual:.4g} is usual")
 
-    def backward(self, pieces: list[dict[str, Tensor]], weights: list[float]) -> tuple[float, Told]:
-        """Gradients of this rank's micro-batches; their mean loss, and of what else they told."""
-        accumulate(self.engine, len(pieces))
-        # In fp64 their sum is exact, and so the same when other ranks add them up.
-        total, told = torch.zeros((), dtype=torch.float64, device=self.world.device), Counter()
-        for index, (piece, weight) in enumerate(zip(pieces, weights, strict=True), 1):
-            loss = weight * self.engine(**{k: t.to(self.world.device) for k, t in piece.items()})
-            backward(self.engine, loss, self.scale.value)
-            found = getattr(self.program.module, "told", {})
-            total += loss.detach() - weight * found.get("z_loss", 0.0)
-            told.update({name: weight * value.double() for name, value in found.items()})
-            if index < len(pieces):
-                self.engine.step()  # counts the micro-batch
-        return total.item() / len(pieces), {k: float(v) / len(pieces) for k, v in told.items()}
-
     def update(self, step: int, loss: float, rate: float) -> float | None:
         """Step the optimizer; the gradient norm before clipping. None: it overflowed in fp16, and
         the step was skipped.
@@ -326,25 +328,24 @@ class Trainer:
         Loss and norm are the same on every rank, so all of them raise Spike or none does. The
         norm is known before the step in ZeRO 0; ZeRO 1-3 skip the step by themselves.
         """
-        norm = math.nan
-        sharded = self.engine.zero_optimization_stage() > 0
-        if not sharded:
-            unscale(self.engine, self.scale.value)
-            norm = clip(self.engine, self.layout, self.job.optimizer.clip or math.inf)
-        if math.isfinite(loss) and (sharded or math.isfinite(norm)):
-            groups = self.engine.optimizer.param_groups
-            for group, (_, peak) in zip(groups, self.peaks, strict=True):
-                group["lr"] = peak * rate
-            self.engine.step()
-            if sharded:
-                norm = float(self.engine.get_global_grad_norm())
+        known = clipped(self.engine, self.layout, self.scale.value, self.most)
+        norm = math.nan if known is None else known.item()
+        if math.isfinite(loss) and (known is None or math.isfinite(norm)):
+            norm = float(self.advance(rate, known))
         overflow = not math.isfinite(norm)
         if not math.isfinite(loss) or (overflow and not self.scale.lowers):
             raise Spike(step, f"loss {loss}, gradient norm {norm}")
         self.scale.update(overflow=overflow)
-        if overflow and not sharded:
+        if overflow and known is not None:
             discard(self.engine)
         return None if overflow else norm
+
+    def advance(self, rate: float, norm: Tensor | None) -> Tensor:
+        """Step the optimizer at a share of the peak rates; the gradient norm before clipping."""
+        if self.writing and self.lends:
+            # The update would write over what is still being read.
+            self.writing.wait_read()
+        return advance(self.engine, [rate * peak for _, peak in self.peaks], norm)
 
     def save(self) -> None:
         """Begin a checkpoint, after the one that is being written."""

@@ -110,7 +110,7 @@ def _activations(config: ModelConfig, settings: PretrainSettings, placement: Pla
     if samples := placement.micro_samples(settings.context):
         tokens = min(tokens, samples * settings.context // placement.context_parallel)
     kept = activation_bytes(config, tokens, settings.precision, team)
-    if not placement.activation_checkpointing:
+    if placement.activation_checkpointing == "none":
         return kept
     layers = config.depth + (config.encoder_depth or 0)
     return kept // layers + 4 * tokens * layers * config.width

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from model.documents import BEGINS, begins_of
 from model.objectives.rows import IGNORED
 from tasks.training.job import Batch
 
@@ -21,6 +22,29 @@ def pieces_of(batch: Batch, micro: int) -> list[Piece]:
         {key: tensor[start : start + micro] for key, tensor in tensors.items()}
         for start in range(0, samples, micro)
     ]
+
+
+def staged(piece: Piece, module: Any) -> Piece:
+    """A piece ready for a GPU: in memory that its copying needs no other copy of, and with the
+    begins of documents where the module takes them.
+    """
+    more = {}
+    if getattr(module, "takes_begins", False) and "documents" in piece:
+        begins = begins_of(piece["documents"].numpy())
+        more = {} if begins is None else {BEGINS: torch.from_numpy(begins)}
+    return {key: tensor.pin_memory() for key, tensor in (piece | more).items()}
+
+
+def sent(piece: Piece, device: torch.device) -> Piece:
+    """A piece on a device, or on its way there."""
+    return {key: tensor.to(device, non_blocking=True) for key, tensor in piece.items()}
+
+
+def on_device(batch: Batch, module: Any, device: torch.device | str) -> Piece:
+    """A whole batch for a module on a device."""
+    (piece,) = pieces_of(batch, len(batch["inputs"]))
+    device = torch.device(device)
+    return sent(staged(piece, module) if device.type == "cuda" else piece, device)
 
 
 def count_tokens(batch: Batch) -> int:
@@ -45,7 +69,7 @@ def mean_loss(engine: Any, batches: Iterable[Batch], device: torch.device) -> fl
     for batch in batches:
         (piece,) = pieces_of(batch, len(batch["inputs"]))
         count = count_targets(piece)
-        total += count * engine(**{k: t.to(device) for k, t in piece.items()}).item()
+        total += count * engine(**on_device(batch, engine.module, device)).item()
         targets += count
     engine.train()
     return total / targets

@@ -19,7 +19,8 @@ from model.hub_lora import add_lora
 from model.lora import LoraShape
 from model.objectives.base import Objective
 from model.optim import freeze
-from model.transformer import LanguageModel, Stack
+from model.stack import Stack
+from model.transformer import LanguageModel
 from tasks.tuning.settings import TuningSettings
 
 Module = TypeVar("Module", bound=nn.Module)

@@ -159,7 +159,7 @@ def test_a_checkpoint_holds_what_was_when_it_was_asked_for(
 
     monkeypatch.setattr(checkpoint, "_write", slow)
     trainer = Trainer(toy.job(tmp_path), Placement(), join(gpu=False), None)
-    with Prefetcher(trainer.fetch, 1, 2) as batches:
+    with Prefetcher(trainer.feed.fetch, 1, 2) as batches:
         trainer.step(1, batches)
         trainer.done = 1
         expected = {

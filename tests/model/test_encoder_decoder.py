@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from model.cache import Cache
 from model.config import ModelConfig, from_depth
 from model.encoder_decoder import EncoderDecoder, build
-from model.transformer import Memory, Transformer
+from model.stack import Memory
+from model.transformer import Transformer
 
 T5 = replace(
     from_depth(2, vocab_size=61, context=24, width=32, heads=4, family="encoder_decoder"),

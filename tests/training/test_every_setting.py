@@ -17,8 +17,8 @@ from pydantic.fields import FieldInfo
 from cluster.placement import Placement
 from cluster.settings import Settings, keys
 from cluster.stage import build
+from model.stack import Stack
 from model.tensor_parallel import Team
-from model.transformer import Stack
 from tasks.training import engine, pretraining
 from tasks.training.job import TrainJob
 from tasks.training.schedule import factor
@@ -184,7 +184,7 @@ class Rig:
             engine.start_engine(job, program, placement, ParallelLayout(Team(), 0, 1), share)
         begun, module = self.engines[-1], program.module
         stack = next(m for m in module.modules() if isinstance(m, Stack))
-        compiled = [m for m in stack.modules() if m._compiled_call_impl is not None]
+        compiled = [m for m in stack.modules() if m._compiled_call_impl or "layers" in vars(m)]
         optimizer = begun["optimizer"]
         batches = [program.batch(first, 4) for first in (0, 5_000)]
         return {

@@ -48,7 +48,7 @@ def test_an_optimizer_without_state_and_recomputed_layers_hold_less() -> None:
     plain = device_bytes(CONFIG, SETTINGS, Placement())
     less = SETTINGS.model_copy(update={"optimizer": OptimizerSettings(name="sgd")})
     assert device_bytes(CONFIG, less, Placement()).optimizer == 0
-    again = device_bytes(CONFIG, SETTINGS, Placement(activation_checkpointing=True))
+    again = device_bytes(CONFIG, SETTINGS, Placement(activation_checkpointing="whole"))
     assert again.activations < plain.activations / 4
     assert again.weights == plain.weights
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
@@ -22,6 +21,7 @@ from tasks.tokens.encoder import Encoder, load
 from tasks.tokens.loader import Batch, Loader, windows
 from tasks.tokens.shards.facts import EncodingFacts
 from tasks.training.facts import Trained
+from tasks.training.micro_batches import on_device
 from tasks.training.pretraining import arrangement_of, load_objective
 from tasks.training.samples import Samples, samples_of, vocabulary_of
 from tasks.training.settings import ObjectiveSettings
@@ -195,7 +195,7 @@ def score_heldout(
     module = subject.module.to(device)
     tallies: dict[str, Tally] = {}
     for batch in _heldout(subject):
-        tensors = {name: torch.from_numpy(array).to(device) for name, array in batch.items()}
+        tensors = on_device(batch, module, device)
         for name, scored in module.scored(**tensors).items():
             tally = tallies.setdefault(name, Tally())
             primary = name == next(iter(tallies))
@@ -235,7 +235,7 @@ def seen_targets(subject: Subject, max_targets: int, device: str = "cpu") -> dic
     rows, found = max(1, BATCH_TOKENS // settings.context), dict[str, Unigram]()
     for first in range(0, trained.samples_seen, rows):
         batch = samples.batch(first, min(rows, trained.samples_seen - first))
-        tensors = {name: torch.from_numpy(array).to(device) for name, array in batch.items()}
+        tensors = on_device(batch, subject.module, device)
         answers = subject.module.answers(**tensors)
         for name, targets in answers.items():
             classes = subject.encoder.vocab_size if name == TOKENS else 2

@@ -72,6 +72,7 @@ def heldout_loss(objective: "Objective", shards: Artifact, tokens: int, draft: D
     import torch
 
     from tasks.tokens.loader import Loader
+    from tasks.training.micro_batches import on_device
 
     device = "cuda" if draft.placement.gpus else "cpu"
     torch.set_num_threads(draft.placement.cpu_threads)  # members run side by side
@@ -81,7 +82,7 @@ def heldout_loss(objective: "Objective", shards: Artifact, tokens: int, draft: D
     rows, nats = max(1, BATCH_TOKENS // context), 0.0
     for first in range(0, windows, rows):
         batch = loader.batch(first, min(rows, windows - first))
-        tensors = {name: torch.from_numpy(array).to(device) for name, array in batch.items()}
+        tensors = on_device(batch, objective, device)
         nats += float(objective.scored(**tensors)["tokens"].losses.double().sum())
     return nats / (windows * context)
 
