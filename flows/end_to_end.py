@@ -15,6 +15,7 @@ from flows.plan.agreement import check_tokenizers
 from flows.plan.dag import Dag, Node
 from flows.plan.mixing import mixture_of, packing_of
 from flows.recipe import Recipe
+from flows.reproducing import reproduction
 from flows.sweeping import sweep
 from flows.synthetic import Text, grades, lessons, made_beside, taken_in
 from tasks.adoption.stage import adopt_tokenizer
@@ -304,6 +305,11 @@ def end_to_end(dag: Dag, recipe: Recipe) -> None:
         scaling_laws(dag, recipe, data)
 
 
+def published_law(dag: Dag, recipe: Recipe) -> Node:
+    """The claims of a paper, beside its runs refitted and sweeps of one's own."""
+    return reproduction(dag, recipe, lambda dag, arm: prepare_data(dag, arm).shards)
+
+
 def plan(goal: str, dag: Dag, recipe: Recipe) -> Dag:
     """Add the stages of a goal, and the report on them, to a plan."""
     GOALS[goal](dag, recipe)
@@ -319,4 +325,5 @@ GOALS: dict[str, Callable[[Dag, Recipe], object]] = {
     "data": prepare_data,
     "pretrain": pretrained,
     "sweep": scaling_laws,
+    "reproduce": published_law,
 }

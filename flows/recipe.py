@@ -38,6 +38,7 @@ from tasks.dense.settings import DenseSettings
 from tasks.evaluation.answers import AnswerSettings
 from tasks.evaluation.heldout.settings import HeldoutSettings
 from tasks.evaluation.judging.settings import JudgeSettings
+from tasks.reproduction.settings import ReproduceSettings
 from tasks.scaling.law.settings import FitSettings
 from tasks.scaling.sweep.plan import SweepSettings
 from tasks.serving.batch.settings import InferSettings
@@ -106,6 +107,9 @@ class Recipe(Settings):
     pretrain: PretrainSettings | None = Field(PretrainSettings(), validate_default=True)
     sweep: SweepSettings | None = SweepSettings()
     fit: FitSettings = FitSettings()
+    reproduce: ReproduceSettings | None = Field(
+        None, description="a published law that `headrace reproduce` puts to the test"
+    )
     over: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(
         {}, description="any fields, by dotted key, and the values `headrace sweep` tries instead"
     )

@@ -17,23 +17,26 @@ from tasks.scaling.sweep.plan import MemberSettings, SweepSettings, flops, param
 from tasks.scaling.sweep.trunk import trunk
 
 
-def sweep(dag: Dag, recipe: Recipe, settings: SweepSettings, shards: Node) -> Node:
-    """Every run as a stage of its own, the fit, the runs it predicts, and the comparison."""
+def sweep(dag: Dag, recipe: Recipe, settings: SweepSettings, shards: Node, name: str = "") -> Node:
+    """Every run as a stage of its own, the fit, the runs it predicts, and the comparison. `name`
+    tells the stages of one sweep from those of others beside it.
+    """
     vocab_size = recipe.tokenizer.vocab_size
     plan = plan_sweep(settings, vocab_size)
-    trunks = Trunks(dag, shards, recipe.seed, plan.trunks)
+    trunks = Trunks(dag, shards, recipe.seed, plan.trunks, name)
     runs = [trunks.run(member) for member in plan.grid]
     targets = [_target(member, vocab_size) for member in plan.targets]
-    law = dag.add(fit, runs=runs, targets=targets, settings=recipe.fit)
+    law = dag.add(fit, label=name, runs=runs, targets=targets, settings=recipe.fit)
     larger = [trunks.run(member, after=law) for member in plan.targets]
-    return dag.add(forecast, fit=law, runs=larger) if larger else law
+    return dag.add(forecast, label=name, fit=law, runs=larger) if larger else law
 
 
 class Trunks:
     """The trunks of each width so far, and runs that branch off them."""
 
-    def __init__(self, dag: Dag, shards: Node, seed: int, shared: bool):
+    def __init__(self, dag: Dag, shards: Node, seed: int, shared: bool, name: str):
         self.dag, self.seed, self.shards, self.shared = dag, seed, shards, shared
+        self.prefix = f"{name}-" if name else ""
         self.by_width: dict[int | None, dict[int, Node]] = {}
 
     def run(self, member: MemberSettings, after: Node | None = None) -> Node:
@@ -43,7 +46,7 @@ class Trunks:
             root = {"trunk": self.up_to(member, after)}
         return self.dag.add(
             sweep_run,
-            label=member.label,
+            label=self.prefix + member.label,
             after=after,
             shards=self.shards,
             settings=member,
@@ -61,7 +64,7 @@ class Trunks:
             settings = member.trunk()
             known[end] = self.dag.add(
                 trunk,
-                label=settings.label,
+                label=self.prefix + settings.label,
                 after=after,
                 shards=self.shards,
                 settings=settings,

@@ -25,9 +25,10 @@ def carry_out(
     metric: str | None = None,
     day: datetime | None = None,
     result_of: Callable[[dict[str, Any]], dict[str, Any]] = lambda record: {},
+    shown: Callable[[Output, dict[str, Any]], None] = lambda out, result: None,
 ) -> None:
     """Run the recipe that `made` reads to a goal, show it, print its result, with what `result_of`
-    the record adds, or one `metric`.
+    the record adds, or one `metric`; `shown` is how what was added is shown.
 
     Raises BadInput (exit 2) when the recipe or a source is at fault, else StageFailed (exit 1).
     """
@@ -48,6 +49,7 @@ def carry_out(
         show_run(out, record)
         if "variants" in result:
             show_variants(out, result)
+        shown(out, result)
         show_inspection(out, samples or [])
         _raise_failure(record)
 

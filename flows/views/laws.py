@@ -1,6 +1,6 @@
 """What is said of laws put to the test: forecasts against what came."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flows.views.output import Output, human
@@ -23,6 +23,30 @@ def show_forecasts(out: Output, result: Mapping[str, Any]) -> None:
         f"{result['coverage']:.0%} of {result['n']} bands held (95 % interval {low:.0%} to "
         f"{high:.0%}), {verdict}: they are to hold {result['promised']:.0%} of the time"
     )
+
+
+def show_claims(out: Output, result: Mapping[str, Any]) -> None:
+    """A line a claim: what the paper says, what its runs say, what own sweeps say."""
+    if not result["claims"]:
+        return
+    out.say("")
+    columns = ("claim", "published", "its runs", "ours", "so")
+    rows = (
+        (
+            row["claim"],
+            *(_told(row[side], row["bands"][side]) for side in ("published", "refitted", "ours")),
+            row["verdict"],
+        )
+        for row in result["claims"]
+    )
+    out.table(columns, rows)
+    out.say(f"\npage     {result['report']}")
+
+
+def _told(value: float | None, band: Sequence[float] | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" + (" [{:.3g}, {:.3g}]".format(*band) if band else "")
 
 
 def _forecast(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def _by_compute(runs: Sequence[Row], lines: Mapping[str, Any], facts: Mapping[st
         for target in facts.get("predictions", ()):
             for guess in target["predictions"][:1]:
                 _target(axes, target["flops"], guess)
-        _logarithmic(axes, "training compute, FLOP", LOSS)
+        logarithmic(axes, "training compute, FLOP", LOSS)
 
     return draw
 
@@ -56,7 +56,7 @@ def _by_data(runs: Sequence[Row], lines: Mapping[str, Any]) -> Draw:
         _points(axes, runs, "tokens", "width")
         low, high = min(r["loss"] for r in runs), max(r["loss"] for r in runs)
         axes.set_ylim(low - 0.08 * (high - low), high + 0.15 * (high - low))
-        _logarithmic(axes, "training tokens", LOSS)
+        logarithmic(axes, "training tokens", LOSS)
 
     return draw
 
@@ -70,7 +70,7 @@ def _valleys(runs: Sequence[Row], lines: Mapping[str, Any]) -> Draw:
         _points(axes, marked, "params", "budget", joined=True)
         low, high = min(r["loss"] for r in runs), max(r["loss"] for r in runs)
         axes.set_ylim(low - 0.08 * (high - low), high + 0.15 * (high - low))
-        _logarithmic(axes, "parameters", LOSS)
+        logarithmic(axes, "parameters", LOSS)
 
     return draw
 
@@ -86,7 +86,7 @@ def _frontier(runs: Sequence[Row], lines: Mapping[str, Any]) -> Draw:
             axes.plot([r["flops"] for r in runs], sizes, ".", color=colour, alpha=0.4, markersize=4)
         axes.set_yscale("log")
         legend(axes)
-        _logarithmic(axes, "training compute, FLOP", "count")
+        logarithmic(axes, "training compute, FLOP", "count")
 
     return draw
 
@@ -101,7 +101,7 @@ def _residuals(rows: Sequence[Row]) -> Draw:
             axes.plot(x, y, "o", color=colour, markersize=4, label=label)
             if label:
                 legend(axes)
-        _logarithmic(axes, "training compute, FLOP", "above the law, %")
+        logarithmic(axes, "training compute, FLOP", "above the law, %")
 
     return draw
 
@@ -124,7 +124,7 @@ def _collapse(found: Mapping[str, Any], suspects: Sequence[str]) -> Draw:
         names = [name for name in found if name != "share"]
         for index, name in enumerate(names):
             bad = name in suspects
-            colour, label = (WARM, name) if bad else (_shade(index, len(names)), None)
+            colour, label = (WARM, name) if bad else (shade_of(index, len(names)), None)
             axes.plot(found["share"], found[name], color=colour, linewidth=0.9, label=label)
         axes.axhline(1, color=FAINT, linewidth=1)
         if suspects:
@@ -142,7 +142,7 @@ def _points(axes: Axes, runs: Sequence[Row], x: str, group: str, joined: bool = 
         name = f"width {value}" if group == "width" else f"{words.scientific(value, 0)} FLOP"
         style = "o-" if joined else "o"
         across, up = [row[x] for row in rows], [row["loss"] for row in rows]
-        shade = _shade(index, len(groups))
+        shade = shade_of(index, len(groups))
         axes.plot(across, up, style, color=shade, markersize=3.5, linewidth=0.8, label=name)
     legend(axes)
 
@@ -161,7 +161,8 @@ def _target(axes: Axes, flops: float, guess: Row) -> None:
     axes.plot([flops], [guess["loss"]], "s", color=WARM, markersize=4)
 
 
-def _logarithmic(axes: Axes, x: str, y: str) -> None:
+def logarithmic(axes: Axes, x: str, y: str) -> None:
+    """A logarithmic axis of round numbers, and the names of both."""
     axes.set_xscale("log")
     axes.set_xticks(_ticks(*axes.get_xlim()))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -187,5 +188,6 @@ def _grouped(rows: Sequence[Row], key: str) -> list[tuple[Any, list[Row]]]:
     return sorted(found.items(), key=lambda item: item[0] or 0)
 
 
-def _shade(index: int, count: int) -> str:
+def shade_of(index: int, count: int) -> str:
+    """The colour of one of several lines."""
     return SHADES[index * (len(SHADES) - 1) // max(1, count - 1)]

@@ -38,14 +38,7 @@ def read(path: Path, form: str, theirs: Mapping[str, str]) -> Columns:
     Raises BadInput for an unreadable file, an absent column, and a cell that is not a positive
     finite number (naming its row, counted from 1 below the header).
     """
-    try:
-        # Spreadsheets begin a file with a byte order mark.
-        text = path.read_text(encoding="utf-8-sig")
-        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator(text))
-        header, rows = [name.strip() for name in reader.fieldnames or ()], []
-        rows = [dict(zip(header, row.values(), strict=False)) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{path} cannot be read as CSV: {error}") from error
+    header, rows = _table(path)
     for name in REQUIRED[form]:
         if theirs.get(name, name) not in header:
             raise BadInput(
@@ -56,6 +49,27 @@ def read(path: Path, form: str, theirs: Mapping[str, str]) -> Columns:
     if not rows:
         raise BadInput(f"{path} has a header and no rows")
     return {name: _column(path, theirs.get(name, name), rows) for name in wanted}
+
+
+def table(path: Path | str) -> list[dict[str, str]]:
+    """The rows of a file, by the names in its header. Raises BadInput for an unreadable file, and
+    for one without rows.
+    """
+    _, rows = _table(Path(path))
+    if not rows:
+        raise BadInput(f"{path} has no rows below a header")
+    return rows
+
+
+def _table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    try:
+        # Spreadsheets begin a file with a byte order mark.
+        text = path.read_text(encoding="utf-8-sig")
+        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator(text))
+        header = [name.strip() for name in reader.fieldnames or ()]
+        return header, [dict(zip(header, row.values(), strict=False)) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{path} cannot be read as CSV: {error}") from error
 
 
 def distinct(columns: Columns) -> np.ndarray:

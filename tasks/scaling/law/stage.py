@@ -6,6 +6,7 @@ the runs cannot determine is reported as such, beside a plain power law in compu
 so far, which any law must beat.
 """
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from cluster.artifact import Artifact
@@ -250,7 +251,9 @@ def _excluded(rows: list[Row], settings: FitSettings) -> list[str]:
 
 
 def _metrics(law: Row) -> dict[str, float]:
-    return {k: float(law[k]) for k in ("E", "A", "B", "alpha", "beta", "a") if k in law}
+    known = ("E", "A", "B", "alpha", "beta", "a")
+    # Of runs that do not determine it a factor may be beyond all numbers.
+    return {k: float(law[k]) for k in known if k in law and math.isfinite(law[k])}
 
 
 def _promised(predictions: list[Row]) -> dict[str, float]:

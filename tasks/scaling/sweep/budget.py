@@ -24,6 +24,7 @@ TOKENS_PER_PARAMETER = 30.0
 STEP = math.sqrt(10)
 SIZES = (0.3, 0.55, 1.0, 1.8, 3.3)
 BATCH_TOKENS, BATCH_AT, BATCH_EXPONENT = 512, 3.5e6, 0.571
+NARROWEST = 16
 UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -45,11 +46,19 @@ def read_budget(text: str, flops_per_second: float, devices: float) -> float:
     return amount * UNITS[unit] * flops_per_second * devices
 
 
+def read_time(text: str) -> float:
+    """Seconds of `60m`, `1h` or `90s`. Raises BadInput for another form."""
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]+)\s*", text.lower())
+    if not found or found[2] not in UNITS or not float(found[1]):
+        raise BadInput(f"--time {text}: write a number and a unit, such as 60m, 1h or 90s")
+    return float(found[1]) * UNITS[found[2]]
+
+
 def design(total: float, settings: SweepSettings, vocab_size: int) -> SweepSettings:
     """The sweep that `total` FLOPs pay for; depth, head size, context and optimizer are those of
     `settings`. Raises BadInput when no sweep is that small.
     """
-    sizes, top = _sizes(settings, vocab_size), total / 10
+    sizes, top = _sizes(settings, vocab_size, NARROWEST), total / 10
     for _ in range(12):
         planned = _ladder(top, settings, sizes)
         if planned and total_flops(planned, vocab_size) <= total:
@@ -58,6 +67,47 @@ def design(total: float, settings: SweepSettings, vocab_size: int) -> SweepSetti
     raise BadInput(
         f"a budget of {total:.2g} FLOPs is too small for three sizes of "
         f"{settings.depth} layers: take fewer layers or more compute"
+    )
+
+
+def scaled(settings: SweepSettings, by: float, vocab_size: int) -> SweepSettings:
+    """The same sweep at `by` times the compute: sizes and lengths at the root of it, tokens a
+    parameter as they were, and batches that grow with the tokens as in `design`.
+
+    Widths are the nearest whole numbers of heads, so a small sweep may have fewer sizes.
+    """
+    if by == 1:
+        return settings
+    root, sizes = math.sqrt(by), _sizes(settings, vocab_size, settings.head_dim)
+
+    def wider(width: int) -> int:
+        shape = settings.shape(width).config(vocab_size, settings.context)
+        return _width(parameter_count(shape) * root, sizes)
+
+    def longer(tokens: int) -> int:
+        return max(batch, round(tokens * root / batch) * batch)
+
+    samples = settings.batch_tokens / settings.context * root**BATCH_EXPONENT
+    fewest = min(2, settings.batch_tokens // settings.context)
+    batch = settings.context * max(fewest, round(samples))
+    targets = (
+        target.model_copy(
+            update={
+                "width": wider(target.width),
+                "flops": target.flops and float(f"{target.flops * by:.3g}"),
+                "tokens": target.tokens and longer(target.tokens),
+            }
+        )
+        for target in settings.targets
+    )
+    return settings.model_copy(
+        update={
+            "widths": tuple(sorted({wider(width) for width in settings.widths})),
+            "budgets": tuple(float(f"{budget * by:.3g}") for budget in settings.budgets),
+            "tokens": tuple(sorted({longer(tokens) for tokens in settings.tokens})),
+            "targets": tuple(targets),
+            "batch_tokens": batch,
+        }
     )
 
 
@@ -111,11 +161,11 @@ def _width(size: float, sizes: dict[int, int]) -> int:
     return min(sizes, key=lambda width: abs(math.log(sizes[width] / size)))
 
 
-def _sizes(settings: SweepSettings, vocab_size: int) -> dict[int, int]:
+def _sizes(settings: SweepSettings, vocab_size: int, least: int) -> dict[int, int]:
     """Parameters by width, for widths of whole heads closer together than sizes need to be."""
     heads = sorted({round(1.12**k) for k in range(60)})
     found = {}
-    for width in (settings.head_dim * h for h in heads if settings.head_dim * h >= 16):
+    for width in (settings.head_dim * h for h in heads if settings.head_dim * h >= least):
         shape = ModelSettings(depth=settings.depth, width=width, heads=width // settings.head_dim)
         found[width] = parameter_count(shape.config(vocab_size, settings.context))
     return found

@@ -94,6 +94,16 @@ class SweepSettings(Settings):
         "base_width 96, and scales found by search at widths 96 and 128",
     )
 
+    def shape(self, width: int) -> ModelSettings:
+        """The network of a width. Raises BadInput for one that heads do not divide."""
+        if width % self.head_dim:
+            below = max(1, width // self.head_dim) * self.head_dim
+            raise BadInput(
+                f"width {width} is not a multiple of head_dim {self.head_dim}; "
+                f"use {below} or {below + self.head_dim}"
+            )
+        return ModelSettings(depth=self.depth, width=width, heads=width // self.head_dim)
+
     @field_validator("optimizer", mode="before")
     @classmethod
     def _the_rest_by_width(cls, value: Any) -> Any:
@@ -231,7 +241,7 @@ def _target_tokens(settings: SweepSettings, target: TargetSettings, vocab_size: 
 
 def _cost(settings: SweepSettings, width: int, vocab_size: int) -> tuple[int, float]:
     """Parameters, and FLOPs a token, of a width."""
-    config = _shape(settings, width).config(vocab_size, settings.context)
+    config = settings.shape(width).config(vocab_size, settings.context)
     return parameter_count(config), flops_per_token(config, settings.context)
 
 
@@ -240,23 +250,13 @@ def _whole(settings: SweepSettings, tokens: float) -> int:
     return max(1, round(tokens / settings.batch_tokens)) * settings.batch_tokens
 
 
-def _shape(settings: SweepSettings, width: int) -> ModelSettings:
-    if width % settings.head_dim:
-        below = max(1, width // settings.head_dim) * settings.head_dim
-        raise BadInput(
-            f"width {width} is not a multiple of head_dim {settings.head_dim}; "
-            f"use {below} or {below + settings.head_dim}"
-        )
-    return ModelSettings(depth=settings.depth, width=width, heads=width // settings.head_dim)
-
-
 def _members(settings: SweepSettings, points: Iterable[tuple[int, int]]) -> list[MemberSettings]:
     by_width = defaultdict(list)
     for width, tokens in points:
         by_width[width].append(tokens)
     return [
         MemberSettings(
-            model=_shape(settings, width),
+            model=settings.shape(width),
             training=PretrainSettings(
                 context=settings.context,
                 tokens=tokens,

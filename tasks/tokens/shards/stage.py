@@ -68,31 +68,34 @@ def _write(
     from tasks.tokens.shards.writer import ShardWriter
 
     files = text.files(PATTERN)
-    work = partial(encode_block, encoder, use_native, settings.heldout_share)
+    work = partial(encode_block, encoder, use_native, settings)
     writer = ShardWriter(draft.path, SPLITS, encoder.ids, settings.shard_tokens)
     with full_disk_named(draft.path), writer:
-        empty, words = _gather(make_blocks(draft, files, work, text_sizes(files)), writer)
+        empty, not_kept, words = _gather(make_blocks(draft, files, work, text_sizes(files)), writer)
     with forgetting(draft):
-        check_rows(text, writer.documents + empty)
+        check_rows(text, writer.documents + empty + not_kept)
     _check_splits(text, writer, settings)
     draft.rows, draft.tokens = writer.documents, writer.splits["train"].tokens
-    draft.ledger = _ledger(writer.documents, empty)
+    draft.ledger = _ledger(writer.documents, {"empty": empty, "not_kept": not_kept})
     draft.facts = _facts(writer, encoder, words)
 
 
-def _gather(folders: Iterator[Path], writer: "ShardWriter") -> tuple[int, int]:
-    """Append the blocks in order; how many rows had no text, and the words of the others."""
+def _gather(folders: Iterator[Path], writer: "ShardWriter") -> tuple[int, int, int]:
+    """Append the blocks in order; how many rows had no text, how many were not among those to be
+    kept, and the words of the others.
+    """
     import numpy as np
 
     from tasks.tokens.shards.encode import read_block
 
-    empty = words = 0
+    empty = not_kept = words = 0
     for folder in folders:
         block = read_block(folder, writer.dtype)
         held_N = block.documents["heldout"].to_numpy()
         writer.extend(np.where(held_N, "heldout", "train"), block.tokens, block.documents)
         empty, words = empty + block.empty, words + block.words
-    return empty, words
+        not_kept += block.not_kept
+    return empty, not_kept, words
 
 
 def _check_splits(text: Artifact, writer: "ShardWriter", settings: ShardSettings) -> None:
@@ -111,9 +114,9 @@ def _check_splits(text: Artifact, writer: "ShardWriter", settings: ShardSettings
             )
 
 
-def _ledger(documents: int, empty: int) -> Ledger:
-    counts: dict[str, Any] = {"in": documents + empty, "out": documents}
-    return Ledger(**counts, rejects={"empty": empty} if empty else {})
+def _ledger(documents: int, rejects: dict[str, int]) -> Ledger:
+    counts: dict[str, Any] = {"in": documents + sum(rejects.values()), "out": documents}
+    return Ledger(**counts, rejects={reason: n for reason, n in rejects.items() if n})
 
 
 def _facts(writer: "ShardWriter", encoder: Encoder, words: int) -> dict[str, Any]:
