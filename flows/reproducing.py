@@ -23,7 +23,7 @@ def reproduction(dag: Dag, recipe: Recipe, data: Callable[[Dag, Recipe], Node]) 
     """The published runs fitted, every arm's sweep, and the claims held against both. `data` gives
     the shards of an arm.
     """
-    law: ReproduceSettings = law_of(recipe)
+    law = law_of(recipe)
     _label(dag, recipe, data)
     published = dag.add(refit, settings=law.refit())
     texts, sweeps = [], []
@@ -35,7 +35,7 @@ def reproduction(dag: Dag, recipe: Recipe, data: Callable[[Dag, Recipe], Node]) 
 
 def arms(recipe: Recipe) -> Iterator[tuple[str, Recipe, SweepSettings]]:
     """The name of each arm, its recipe, and its sweep at the scale that is asked for."""
-    law: ReproduceSettings = law_of(recipe)
+    law = law_of(recipe)
     for name, changes in law.arms.items():
         arm = overridden(recipe, changes)
         if arm.sweep is None:

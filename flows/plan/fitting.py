@@ -14,7 +14,6 @@ from flows.plan.price import price
 from flows.recipe import Recipe, overridden
 from flows.reproducing import law_of
 from tasks.report.words import duration
-from tasks.reproduction.settings import ReproduceSettings
 
 SMALLEST, LARGEST, TRIES = 1e-4, 1e4, 10
 STEEPEST = 4.0  # of the logarithm of the scale from one try to the next
@@ -28,7 +27,7 @@ def fitting(recipe: Recipe) -> Recipe:
 
     Raises BadInput where even the smallest take longer.
     """
-    law: ReproduceSettings = law_of(recipe)
+    law = law_of(recipe)
     if law.seconds is None:
         return recipe
     if (scale := _before(recipe)) is None:

@@ -47,7 +47,7 @@ def parabolas(fits: Fits, ours: "Ours") -> Drawn:
 
 def runs(fits: Fits, ours: "Ours") -> Drawn:
     """Of the first fit that has points and a law of params and tokens."""
-    from tasks.reproduction.published import law_of
+    from tasks.reproduction.published import as_fitted
     from tasks.scaling.law.prediction import curve
 
     named = [(n, f) for n, f in fits.items() if "params" in f.get("points", ()) and "E" in f]
@@ -55,7 +55,7 @@ def runs(fits: Fits, ours: "Ours") -> Drawn:
         return []
     name, fit = named[0]
     n, d, loss = (np.array(fit["points"][key]) for key in ("params", "tokens", "loss"))
-    law, lengths = law_of(fit["form"], fit), np.quantile(d, np.linspace(0.05, 0.95, MOST_LINES))
+    law, lengths = as_fitted(fit["form"], fit), np.quantile(d, np.linspace(0.05, 0.95, MOST_LINES))
     sizes = np.geomspace(n.min(), n.max(), 60)
 
     def draw(axes: Axes) -> None:

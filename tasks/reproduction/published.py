@@ -162,7 +162,7 @@ def columns_of(rows: Sequence[Row], fit: FitOf, where: Rows, name: str) -> Colum
     return {key: found[key] for key in wanted}
 
 
-def law_of(form: str, found: Mapping[str, Any]) -> Fitted:
+def as_fitted(form: str, found: Mapping[str, Any]) -> Fitted:
     """A law by its figures, to be drawn."""
     theta_P = theta_of(form, found)
     return Fitted(form, problem_of({}, form), theta_P, theta_P[None], None, [])
