@@ -24,7 +24,7 @@ Rows = dict[str, tuple[str, ...]]
 class FitOf(Settings):
     """One fit of the published runs; with `values`, the law as the paper states it instead."""
 
-    form: Form = "chinchilla"
+    form: Form = Field("chinchilla", description="law that is fitted, as of `headrace fit`")
     loss: Literal["huber", "lad", "squares"] | None = Field(
         None, description="loss of the residuals; null is the form's own"
     )
