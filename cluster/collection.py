@@ -37,8 +37,7 @@ def collect(
     unused = [a for a in unused if a.fingerprint not in needed]
     if unreadable:  # nobody knows what they need
         unused = []
-    busy = {p.name[:8] for p in (store.root / "locks").glob("*") if is_held(p)}
-    folders = [a.path for a in unused] + _leftovers(store, busy)
+    folders = [a.path for a in unused] + unfinished(store)
     freed = sum(_size(folder) for folder in folders)
     if not dry_run:
         for artifact in unused:
@@ -76,8 +75,9 @@ def _needed(artifacts: list[Artifact], runs: list[RunRecord]) -> set[str]:
     return needed
 
 
-def _leftovers(store: Store, busy: set[str]) -> list[Path]:
+def unfinished(store: Store) -> list[Path]:
     """Drafts and scratch folders whose writer is gone; names end in the fingerprint's beginning."""
+    busy = {p.name[:8] for p in (store.root / "locks").glob("*") if is_held(p)}
     found = [*store.root.glob("artifacts/*/.*"), *store.root.glob("work/*")]
     return [path for path in found if path.is_dir() and path.name[-8:] not in busy]
 

@@ -12,6 +12,7 @@ from flows.views.output import Output, output, reason, tell, waiting
 from flows.views.run_outcome import show_run
 
 if TYPE_CHECKING:
+    from flows.plan.dag import Dag
     from flows.recipe import Recipe
 
 
@@ -57,12 +58,26 @@ def carry_out(
 def _run_flow(
     recipe: "Recipe", goal: str, rebuild: Sequence[str], overrides: Sequence[str], day: date
 ) -> dict[str, Any]:
+    from flows.plan.at_hand import planned
+
+    dag = planned(goal, recipe.on(day), rebuild)
+    return run_planned(dag, recipe, goal, rebuild, overrides, day)
+
+
+def run_planned(
+    dag: "Dag",
+    recipe: "Recipe",
+    goal: str,
+    rebuild: Sequence[str],
+    overrides: Sequence[str],
+    day: date,
+) -> dict[str, Any]:
+    """Carry out a plan of a recipe; the record of the run. Raises StageFailed where it has none."""
     from cluster.runs import records
     from cluster.services import check_ray, up
-    from flows.plan.at_hand import at_hand, planned
+    from flows.plan.at_hand import at_hand
 
     check_ray()
-    dag = planned(goal, recipe.on(day), rebuild)
     with waiting("starting the local services"):
         up()
     import httpx

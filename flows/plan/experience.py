@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from cluster.manifest import Manifest
-from flows.plan.work import BYTES_PER_PARAM, Work
+from flows.plan.work import BYTES_PER_PARAM, KEPT_BYTES, Work
 
 COLD_SECONDS = 8.0  # PyTorch and DeepSpeed, imported
 NOMINAL: Mapping[str, Mapping[str, float]] = {
@@ -74,7 +74,7 @@ WRITTEN: Mapping[str, Mapping[str, float]] = {
     "tokenizer": {"": 1e4, "params": BYTES_PER_PARAM},
     "shards": {"bytes": 2.0},
     "packing": {"bytes": 0.1},
-    "pretrain": {"": 3e5, "params": BYTES_PER_PARAM},
+    "pretrain": {"": 3e5, "params": BYTES_PER_PARAM, "kept": KEPT_BYTES},
     "evaluate": {},
     "report": {"": 1e4, "files": 1e4},
 }

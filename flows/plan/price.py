@@ -25,7 +25,7 @@ from cluster.placement import Placement
 from flows.plan.dag import Dag, Node
 from flows.plan.experience import NOTHING, REMEMBERED, Z90, Experience, Guess
 from flows.plan.schedule import Host, Job, Timeline, schedule
-from flows.plan.work import Work, work_of
+from flows.plan.work import KEPT_BYTES, Work, work_of
 
 TOKENS_PER_REPLY = 600.0  # of a judge: the question, the text, a few words
 DRAWN, MOST_DRAWS, FEWEST_DRAWS = 20_000, 200, 24  # stages in all draws; draws
@@ -159,11 +159,12 @@ def price(dag: Dag, place: Placement, hosts: Sequence[Host] = ()) -> Price:
     sizes: dict[str, float] = {}
 
     def size(one: Node | Artifact) -> float:
-        return sizes[one.name] if isinstance(one, Node) else float(one.manifest.size)
+        return sizes[one.name] if isinstance(one, Node) else _taken(one.manifest)
 
     for node in dag:
         stages[node.name] = found = _stage(node, place, past, size)
-        sizes[node.name] = node.found.manifest.size if node.found else found.written.value
+        kept = KEPT_BYTES * found.work.get("kept", 0.0)
+        sizes[node.name] = _taken(node.found.manifest) if node.found else found.written.value - kept
     hosts = hosts or machines()
     for node in _cold([node for node in built if node.about.trains], stages, hosts):
         stages[node.name] = _colder(stages[node.name], node, past)
@@ -175,6 +176,11 @@ def price(dag: Dag, place: Placement, hosts: Sequence[Host] = ()) -> Price:
         past.watts,
         f"{past.known} stages built before" if past.known else "nominal speeds",
     )
+
+
+def _taken(manifest: Manifest) -> float:
+    """Bytes of an artifact that other stages read: no checkpoints."""
+    return manifest.size - KEPT_BYTES * manifest.work.get("kept", 0.0)
 
 
 def _of_kind(dag: Dag, kind: str) -> list[Manifest]:

@@ -10,6 +10,7 @@ can be compared (`flows.plan.experience`):
     steps    of the optimizer; or rows, replies, resamplings
     asked    tokens that are read for exams on the way
     params   of the model that it leaves
+    kept     of the checkpoints that it leaves with it
     cold     1 for the first training of a process, which has to import what trains
     rate     FLOP per second that its devices are taken to reach
 """
@@ -40,6 +41,7 @@ Steps = MemberSettings | TrunkSettings
 CPU_FLOPS_PER_THREAD, NOMINAL_WIDTH = 3.5e10, 96
 GPU_FLOPS = 3.3e14
 BYTES_PER_PARAM = 4  # weights are written in fp32
+KEPT_BYTES = 3 * BYTES_PER_PARAM  # with two moments
 VECTOR_FLOPS, TREE_DEPTH = 7e9, 12  # of one core that learns word vectors; of a Huffman tree
 TOKENS_OF_A_ROW = 200  # of which nothing is known but the size of its file
 
@@ -134,6 +136,7 @@ def _pretrain(node: Node, place: Placement, size: Sizes) -> Work:
         "steps": float(training.steps),
         "asked": asked,
         "params": float(parameter_count(config)),
+        "kept": float(parameter_count(config) * len(training.kept_steps)),
         "rate": nominal_speed(place, config.width),
     }
 

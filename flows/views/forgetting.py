@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from flows.views.output import Output
+from flows.views.output import Output, human
+from tasks.report.words import duration
 
 SHOWN = 20
 WAYS = {"descends": "none of the rows, but is made from them", "saw": "been trained on the rows"}
@@ -60,3 +61,33 @@ def _show_models(out: Output, result: Mapping[str, Any]) -> None:
         for one in result["models"]
     )
     out.table(("model", "samples", "at steps", "of", "checkpoint before"), rows)
+
+
+def show_plan(out: Output, plan: Mapping[str, Any]) -> None:
+    """What would be done, and what that takes."""
+    found = plan["found"]
+    out.say(f"{len(found['rows'])} rows, in {found['samples']} samples of trainings")
+    rows = ((one["artifact"], _done(one)) for one in plan["changes"])
+    out.table(("artifact", "would be"), rows)
+    again = plan["replayed"]
+    if again["of"]:
+        out.say(f"{again['steps']} of {again['of']} steps trained again ({again['share']:.0%})")
+    cost = f", {plan['cost']:.2f} USD" if plan["cost"] else ""
+    out.say(f"about {duration(plan['seconds'])}{cost}, {human(plan['bytes_written'], 'B')} written")
+    for name in plan["unplanned"]:
+        out.say(f"{name}: what it takes is known when what it starts from is there")
+
+
+def show_certificate(out: Output, result: Mapping[str, Any]) -> None:
+    """What was done, and what remains."""
+    removed, rebuilt = len(result["removed"]), len(result["rebuilt"])
+    out.say(f"\n{removed} artifacts removed, {rebuilt} took their place")
+    if result["remains"]:
+        out.table(("remains", "why"), ((one["what"], one["why"]) for one in result["remains"]))
+    out.say(f"certificate {result['certificate']}\npage        {result['page']}")
+
+
+def _done(change: Mapping[str, Any]) -> str:
+    steps = f" from step {change['from_step']} of {change['steps']}" if change.get("steps") else ""
+    why = f": {change['why']}" if change.get("why") else ""
+    return f"{change['how']}{steps}{why}"

@@ -159,7 +159,7 @@ def _decoded(layout: Any, places: list[int], encoder: Any) -> list[dict[str, Any
     for place in places:
         pieces = []
         for start, stop in layout.stretches(place):
-            ids = layout.stream.span(start, stop).tolist()
+            ids = layout.stream.living(layout.stream.span(start, stop)).tolist()
             first, last = np.searchsorted(begins, [start, stop - 1], side="right") - 1
             pieces.append(
                 {

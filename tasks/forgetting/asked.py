@@ -61,6 +61,11 @@ class Asked:
         return Asked(text=read_text(Path(str(self.file)).expanduser())).check()
 
     @property
+    def kind(self) -> str:
+        """Which of them is given."""
+        return next(name for name, value in asdict(self).items() if value is not None)
+
+    @property
     def digest(self) -> str:
         """A hash of what is asked, by which an erasure that was cut short is found again."""
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()

@@ -38,11 +38,12 @@ class Row:
 @dataclass
 class Found:
     """What was found: the rows, each once; by the fingerprint of every `read` artifact the ids in
-    it, and by id the texts that it has had.
+    it, and the labels of their sources; by id the texts that it has had.
     """
 
     rows: dict[str, Row] = field(default_factory=dict)
     ids: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    labels: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     texts: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def add(self, read: Artifact, about: dict[str, Any], **how: Any) -> None:
@@ -50,6 +51,7 @@ class Found:
         known = {key: about[key] for key in ("id", "source", "origin", "license")}
         self.rows.setdefault(about["id"], Row(**known, artifact=read.name, **how))
         self.ids[read.fingerprint].add(about["id"])
+        self.labels[read.fingerprint].add(about["source"])
         self.texts[about["id"]].add(about["text"])
 
     def told(self) -> list[dict[str, Any]]:

@@ -15,19 +15,34 @@ Batch = dict[str, np.ndarray]
 NO_LOSS = -100
 
 
-def assemble(tokens_BL: np.ndarray, eod: int) -> Batch:
+def assemble(tokens_BL: np.ndarray, eod: int, tombstone: int | None = None) -> Batch:
     """A batch from windows of T + 1 tokens. Inputs and targets share their memory."""
     wide_BL = tokens_BL.astype(np.int64)
     documents_BT, positions_BT = _boundaries(tokens_BL[:, :-1] == eod)
-    return {
+    batch = {
         "inputs": wide_BL[:, :-1],
         "targets": wide_BL[:, 1:],
         "documents": documents_BT,
         "positions": positions_BT,
     }
+    return batch if tombstone is None else buried(batch, tombstone)
 
 
-def assemble_rows(rows: Sequence[Sequence[np.ndarray]], context: int, eod: int) -> Batch:
+def buried(batch: Batch, tombstone: int) -> Batch:
+    """A batch in which a tombstone, which stands where a token was erased, is padding: neither it
+    nor what follows it is predicted, and no other token sees it.
+    """
+    dead_BT = batch["inputs"] == tombstone
+    silent_BT = dead_BT | (batch["targets"] == tombstone)
+    if not silent_BT.any():
+        return batch
+    emptied = {name: np.where(dead_BT, 0, values) for name, values in batch.items()}
+    return emptied | {"targets": np.where(silent_BT, NO_LOSS, batch["targets"])}
+
+
+def assemble_rows(
+    rows: Sequence[Sequence[np.ndarray]], context: int, eod: int, tombstone: int | None = None
+) -> Batch:
     """A batch from rows of pieces, each with the token before its first target, and padding.
 
     A piece begins a document even where it goes on with one that was cut.
@@ -45,12 +60,13 @@ def assemble_rows(rows: Sequence[Sequence[np.ndarray]], context: int, eod: int) 
             column = end
     filled_BT = targets_BT != NO_LOSS
     documents_BT, positions_BT = _boundaries(begins_BT | (filled_BT & (inputs_BT == eod)))
-    return {
+    batch = {
         "inputs": inputs_BT,
         "targets": targets_BT,
         "documents": documents_BT * filled_BT,
         "positions": positions_BT * filled_BT,
     }
+    return batch if tombstone is None else buried(batch, tombstone)
 
 
 def padded(batch: Batch, context: int) -> Batch:

@@ -157,15 +157,16 @@ def windows(shards: Artifact | Path, split: str, context: int, rows: int) -> Ite
     its very first, which nothing precedes. The last window is padded.
     """
     stream = TokenStream(shards, split)
+    ends = stream.eod, stream.tombstone
     predicted = len(stream) - 1
     for first in range(0, predicted, rows * context):
         start_B = np.arange(first, min(first + rows * context, predicted), context)
         if start_B[-1] + context <= predicted:
-            yield assemble(stream.read(start_B, context + 1), stream.eod)
+            yield assemble(stream.read(start_B, context + 1), *ends)
             continue
         if len(start_B) > 1:
-            yield assemble(stream.read(start_B[:-1], context + 1), stream.eod)
-        last = assemble(stream.read(start_B[-1:], predicted - int(start_B[-1]) + 1), stream.eod)
+            yield assemble(stream.read(start_B[:-1], context + 1), *ends)
+        last = assemble(stream.read(start_B[-1:], predicted - int(start_B[-1]) + 1), *ends)
         yield padded(last, context)
 
 
@@ -173,4 +174,4 @@ def text_bytes(stream: TokenStream, encoder: Encoder) -> bytes:
     """The whole text of a split, its documents end to end."""
     starts = range(0, len(stream), CHUNK)
     parts = (stream.read(np.array([s]), min(CHUNK, len(stream) - s))[0] for s in starts)
-    return b"".join(encoder.decode_bytes(part.tolist()) for part in parts)
+    return b"".join(encoder.decode_bytes(stream.living(part).tolist()) for part in parts)

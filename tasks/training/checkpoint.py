@@ -6,7 +6,8 @@
 Every rank writes and syncs its own file, in a thread, while training goes on up to the next update,
 or, where the tensors are copies, beyond it; rank 0 then writes
 `checkpoint.json` with the size and SHA-256 of each, renames the folder to its final name and syncs
-the parent. The newest two are kept. Files are safetensors: nothing that is loaded can run code.
+the parent. The newest two are kept, and those of steps that a job names. Files are safetensors:
+nothing that is loaded can run code.
 
 Where nodes have homes of their own, each file is copied to the shared store when it is written, and
 `checkpoint.json` last: what lies there counts, and a node copies it back to go on from.
@@ -17,7 +18,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -103,8 +104,9 @@ class Writing:
         tokens: int,
         job: Mapping[str, Any],
         team: int = 1,
+        kept: Collection[int] = (),
     ) -> None:
-        self.world, self.step = world, step
+        self.world, self.step, self.kept = world, step, kept
         self._about = Checkpoint(folder / f"step-{step:08d}", step, tokens, dict(job), {}, team)
         self._temporary = folder / f".{self._about.path.name}"
         if world.leads:
@@ -135,7 +137,8 @@ class Writing:
         futures.wait([self._file])
 
     def commit(self) -> Path:
-        """The checkpoint's folder, once all files are written; earlier ones but one are removed.
+        """The checkpoint's folder, once all files are written; earlier ones but one are removed,
+        save those of steps to be kept.
 
         Raises CheckpointFailed on all ranks when any of them could not write, a full disk for one.
         """
@@ -159,7 +162,8 @@ class Writing:
         _checked([{"fault": self.world.broadcast(fault)}])
         if self.world.leads:
             # Not earlier: until the new one has its name the old ones are all there is.
-            for old in complete(final.parent)[KEPT:]:
+            passing = [path for path in complete(final.parent) if step_of(path) not in self.kept]
+            for old in passing[KEPT:]:
                 handover.forget(old)
         if apart():  # whole it is in the store alone: here are the files of this node's ranks
             shutil.rmtree(self._temporary, ignore_errors=True)
@@ -168,9 +172,9 @@ class Writing:
 
 def graft(source: Path, folder: Path, changes: Mapping[str, Any]) -> None:
     """Let a training begin with the checkpoint of another: the same state under a job that differs
-    by `changes`. Does nothing where the training has checkpoints of its own already.
+    by `changes`. Does nothing where the training has a checkpoint of that step already.
     """
-    if complete(folder):
+    if folder / source.name in complete(folder):
         return
     record = read(source)
     temporary = folder / f".{source.name}"
@@ -228,6 +232,11 @@ def agreed(folder: Path, world: World) -> Checkpoint | None:
     return checkpoint
 
 
+def step_of(path: Path) -> int:
+    """The step of a checkpoint, by its name."""
+    return int(path.name.removeprefix("step-"))
+
+
 def complete(folder: Path) -> list[Path]:
     """The folders under a final name, newest first: of a run apart, those in the shared store."""
     found = [folder / name for name in handover.names_in(folder) if name.startswith("step-")]
@@ -282,12 +291,12 @@ def reader(checkpoint: Checkpoint) -> "Callable[[str], torch.Tensor]":
     return read
 
 
-def check_space(folder: Path, size: int) -> None:
-    """Raise BadInput when checkpoints of this many bytes, as many as there are at a time, will not
-    fit onto the disk beside those that are there.
+def check_space(folder: Path, size: int, more: int = 0) -> None:
+    """Raise BadInput when checkpoints of this many bytes, as many as there are at a time and `more`
+    that stay, will not fit onto the disk beside those that are there.
     """
     # One more than are kept: the oldest goes when the newest is whole.
-    need = size * (KEPT + 1 - len(complete(folder)))
+    need = size * (KEPT + 1 + more - len(complete(folder)))
     free = shutil.disk_usage(folder.parent).free
     if free < need:
         raise BadInput(

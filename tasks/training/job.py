@@ -62,7 +62,8 @@ class TrainJob:
     only a loss that is not finite ends the training. `flops_per_token`, forward and backward, are
     for telling the speed. `layer_decay` is each layer's rate over that of the one above it.
     With `stopping` it may end earlier, and ends with its best weights. `exams` are sat on the way.
-    `keep_state` leaves a checkpoint of the last step too, for another training to go on from.
+    `keep_state` leaves a checkpoint of the last step too, for another training to go on from;
+    those of `kept_steps` stay, whichever is the newest.
     """
 
     build: Callable[[], Program]
@@ -82,6 +83,7 @@ class TrainJob:
     most_skipped: int = 0
     flops_per_token: float = 0.0
     keep_state: bool = False
+    kept_steps: frozenset[int] = frozenset()
     tracker: Tracker | None = None
     on_progress: Progress | None = None
 

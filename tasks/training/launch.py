@@ -68,12 +68,12 @@ def load_trained(module: "nn.Module", weights: Path) -> None:
 
 def _train_on_workers(job: TrainJob, placement: Placement) -> None:
     """Train on Ray Train workers and report on them from here, by reading the job's folder."""
-    from tasks.training.checkpoint import complete
+    from tasks.training.checkpoint import complete, step_of
     from tasks.training.loop import train
 
     def final_step() -> int:
         newest = complete(job.scratch / CHECKPOINTS)[:1]
-        return int(newest[0].name.removeprefix("step-")) if newest else 0
+        return step_of(newest[0]) if newest else 0
 
     # Both speak from this process; the workers are heard through the files that they write.
     silent = replace(job, tracker=None, on_progress=None)

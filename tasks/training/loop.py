@@ -106,8 +106,9 @@ class Trainer:
         self.identity = job.identity(state.describe(self.program.module))
         kept = [p.numel() for p in self.program.module.parameters() if p.requires_grad]
         size = 12 * sum(kept)  # with two moments
-        if math.isfinite(job.checkpoint_seconds):
-            world.agree(lambda: checkpoint.check_space(job.scratch / CHECKPOINTS, size))
+        more = len(job.kept_steps)
+        if more or math.isfinite(job.checkpoint_seconds):
+            world.agree(lambda: checkpoint.check_space(job.scratch / CHECKPOINTS, size, more))
         self.done, self.tokens = 0, 0
         if found:
             found.check_job(self.identity)
@@ -172,7 +173,8 @@ class Trainer:
                 if self.looks.over:
                     break
                 some = step > self.scale.skipped  # of an optimizer that never stepped there is none
-                if some and (self.job.keep_state if last else asked.stop or asked.save):
+                kept = step in self.job.kept_steps or asked.stop or asked.save
+                if some and (self.job.keep_state if last else kept):
                     self.tell(0)
                     self.save()
                 if asked.stop and not last:
@@ -363,6 +365,7 @@ class Trainer:
             tokens=self.tokens,
             job=self.identity,
             team=self.layout.team.size,
+            kept=self.job.kept_steps,
         )
         self.saved_at = time.monotonic()
 

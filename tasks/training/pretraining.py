@@ -32,12 +32,14 @@ from tasks.tokens.loader import Arrangement, Loader
 from tasks.tokens.mixture.repetition import repetition, repetition_warnings, segments
 from tasks.tokens.mixture.settings import Mixture
 from tasks.tokens.roles import NAMES, TOKENIZER_FILES
+from tasks.training.checkpoint import brought as checkpoint_here
+from tasks.training.checkpoint import complete
 from tasks.training.context_parallel import check_context_parallel
 from tasks.training.costs import training_flops
 from tasks.training.exams import SECONDS, Exams, points
 from tasks.training.exams import figures as scores
 from tasks.training.facts import Trained
-from tasks.training.job import METRICS, Program, TrainJob
+from tasks.training.job import CHECKPOINTS, METRICS, Program, TrainJob
 from tasks.training.launch import launch, load_trained
 from tasks.training.memory import check_memory
 from tasks.training.samples import samples_of
@@ -86,12 +88,13 @@ def train_network(
     build_program = partial(
         program, shards.path, config, settings, vocabulary, seed, arranged, begun
     )
-    data = _bytes_of(shards, packing)
+    data = bytes_of(shards, packing)
     job = _job(build_program, config, settings, seed, data, draft, exams, keep_state)
     weights = launch(job, draft.placement)
     module = with_objective(build(config), settings.objective, generator_size=settings.generator)
     load_trained(module, weights)
     without_mup(module)
+    _keep_checkpoints(job, draft)
     rows = list(read_rows(draft.scratch / METRICS))
     shutil.copyfile(draft.scratch / METRICS, draft.path / METRICS)
     draft.tokens = rows[-1]["tokens"]
@@ -145,7 +148,17 @@ def _job(
         checkpoint_seconds=draft.placement.checkpoint_seconds,
         exams=exams,
         keep_state=keep_state,
+        kept_steps=settings.kept_steps,
     )
+
+
+def _keep_checkpoints(job: TrainJob, draft: Draft) -> None:
+    """Those of the steps that are kept stay with the model."""
+    for step in sorted(job.kept_steps):
+        found = job.scratch / CHECKPOINTS / f"step-{step:08d}"
+        # There is none of a step before the optimizer's first, which fp16 may skip for a while.
+        if found in complete(found.parent):
+            shutil.copytree(checkpoint_here(found), draft.path / CHECKPOINTS / found.name)
 
 
 def program(
@@ -193,7 +206,7 @@ def arrangement_of(model: Artifact, packing: Artifact | None) -> Arrangement | N
     return Arrangement(packing, mixture, trained.batches)
 
 
-def _bytes_of(*artifacts: Artifact | None) -> str:
+def bytes_of(*artifacts: Artifact | None) -> str:
     """One hash of the files of some artifacts, from their manifests."""
     files = [a.manifest.model_dump_json(include={"files"}) for a in artifacts if a]
     return hashlib.sha256("".join(files).encode()).hexdigest()

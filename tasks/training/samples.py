@@ -89,7 +89,16 @@ class Samples:
 
     def _row(self, tokens_L: np.ndarray, place: int, key: int) -> dict[str, np.ndarray]:
         random = self._random(key)
-        return self.setup.row(tokens_L, random, self._other(place, random))
+        return self.setup.row(self._ended(tokens_L), random, self._other(place, random))
+
+    def _ended(self, tokens_L: np.ndarray) -> np.ndarray:
+        """A window in which documents end where tokens were erased, so that its length, and with it
+        what is drawn, stays as it was.
+        """
+        stream = self.loader.stream
+        if stream.tombstone is None:
+            return tokens_L
+        return np.where(tokens_L == stream.tombstone, stream.eod, tokens_L)
 
     def _random(self, key: int) -> np.random.Generator:
         return np.random.Generator(np.random.Philox(key=[self.seed, key]))
@@ -99,7 +108,7 @@ class Samples:
         other = self._drawn(place, random)
         if other is None:
             return np.empty(0, np.int64)
-        return self.loader.layout.windows(np.array([other]))[0, :-1]
+        return self._ended(self.loader.layout.windows(np.array([other]))[0, :-1])
 
     def _drawn(self, place: int, random: np.random.Generator) -> int | None:
         """The number of such a window."""

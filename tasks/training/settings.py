@@ -323,6 +323,12 @@ class PretrainSettings(TrainSettings, ObjectiveSettings):
         (), description="shares of the sources by stages of training; empty: sources[].weight"
     )
 
+    kept_checkpoints: Annotated[int, Aside()] = Field(
+        0,
+        ge=0,
+        description="checkpoints, of steps at equal distances, that the finished model keeps: "
+        "weights and moments, 12 bytes a parameter each; `headrace erase` trains again from them",
+    )
     exams: Annotated[ExamTimes | None, Aside()] = Field(
         None, description="exams that the network sits on the way, as it is after some steps"
     )
@@ -395,6 +401,12 @@ class PretrainSettings(TrainSettings, ObjectiveSettings):
     def steps(self) -> int:
         """Optimizer steps: as many as see all tokens."""
         return self.batches.count
+
+    @property
+    def kept_steps(self) -> frozenset[int]:
+        """The steps whose checkpoints are kept; the last step's would be for nothing."""
+        parts = self.kept_checkpoints + 1
+        return frozenset(self.steps * part // parts for part in range(1, parts)) - {0}
 
     @property
     def batches(self) -> Steps:

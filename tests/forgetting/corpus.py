@@ -9,9 +9,10 @@ from typing import Any
 import yaml
 
 from cluster.artifact import Artifact
+from cluster.runs import RunRecord, StageRecord
 from cluster.stage import build
 from flows.plan.at_hand import planned
-from flows.plan.dag import Node
+from flows.plan.dag import Dag, Node
 from flows.recipe import Recipe, load
 
 WORDS = [f"{a}{b}" for a in ("ka", "lo", "mi", "ne", "pu", "ra") for b in "bdfgklmnprstvz"]
@@ -33,7 +34,7 @@ def copies() -> dict[str, str]:
     """Row `m` holds the secret, `n` is nearly `m`, `k` nearly `n` and less like `m`. By its hash
     `m` is the first of the three, which stays.
     """
-    for seed in range(100):
+    for seed in range(1000, 1100):
         draw = random.Random(seed)
         around = [draw.choices(WORDS, k=60) for _ in "ab"]
         words = [*around[0], *SECRET.split(), *around[1]]
@@ -80,8 +81,15 @@ def write_recipe(folder: Path, **sections: Any) -> Path:
 
 
 def built(recipe: Recipe, goal: str = "pretrain") -> dict[str, Artifact]:
-    """The artifacts of a recipe by the names of their stages, each built in this process."""
-    dag, made = planned(goal, recipe), dict[str, Artifact]()
+    """The artifacts of a recipe by the names of their stages; there is a record of the run."""
+    return run_here(planned(goal, recipe), recipe, goal)[1]
+
+
+def run_here(
+    dag: Dag, recipe: Recipe, goal: str, force: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], dict[str, Artifact]]:
+    """Carry out a plan in this process, without services: its record, and what it made."""
+    made, stages = dict[str, Artifact](), []
 
     def given(value: Any) -> Any:
         if isinstance(value, list):
@@ -90,11 +98,25 @@ def built(recipe: Recipe, goal: str = "pretrain") -> dict[str, Artifact]:
 
     for node in dag:
         arguments = {key: given(value) for key, value in node.arguments.items()}
-        made[node.name] = build(node.function, dag.store, spec=node.spec, **arguments)
-    return made
+        forced = node.name in force
+        made[node.name] = build(node.function, dag.store, spec=node.spec, force=forced, **arguments)
+        known = {"name": node.name, "stage": node.spec.stage, "artifact": made[node.name].name}
+        state = "cached" if node.found else "built"
+        stages.append(
+            StageRecord(**known, fingerprint=node.spec.fingerprint, state=state, why=node.why)
+        )
+    record = RunRecord.start(recipe.model_dump(mode="json"), goal)
+    record = record.model_copy(update={"stages": stages, "status": "completed"})
+    record.save(dag.store.root)
+    return record.model_dump(mode="json", by_alias=True), made
+
+
+def recipe_of(folder: Path, **sections: Any) -> Recipe:
+    """The recipe of `write_recipe`."""
+    return load(str(write_recipe(folder, **sections)), ())
 
 
 def built_home(folder: Path, **sections: Any) -> dict[str, Artifact]:
     """What `write_corpus` and `write_recipe` come to, in the home of the environment."""
     write_corpus(folder)
-    return built(load(str(write_recipe(folder, **sections)), ()))
+    return built(recipe_of(folder, **sections))

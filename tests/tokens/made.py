@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from cluster.artifact import Artifact
+from cluster.manifest import Ledger
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from tasks.tokens.packing.settings import PackingKind, PackingSettings
@@ -22,7 +23,8 @@ def write_documents(
         for number, (ids, source) in enumerate(zip(documents, sources, strict=True)):
             writer.add("train", [*ids, EOD], size=len(ids), document=f"d{number}", source=source)
         writer.add("heldout", [1, 2, EOD], size=2, document="held", source="a")
-    draft.facts = writer.facts(EOD).noted()
+    draft.facts, draft.rows = writer.facts(EOD).noted(), writer.documents
+    draft.ledger = Ledger.model_validate({"in": writer.documents, "out": writer.documents})
 
 
 def shards_of(

@@ -189,6 +189,7 @@ class Rig:
         batches = [program.batch(first, 4) for first in (0, 5_000)]
         return {
             "steps": (job.steps, job.batch_samples, job.ramp, share, job.most_skipped),
+            "kept": job.kept_steps,
             "job": (job.seed, job.precision, job.checkpoint_seconds, job.flops_per_token),
             "config": begun["config"],
             "network": module.network.config,

@@ -11,12 +11,13 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from cluster.files import write_atomically
 from cluster.home import home
 from cluster.settings import Content, Settings
+from tasks.data.reading.erasures import Erasure, applying, kept, source_key
 from tasks.data.reading.settings import SourceSettings
 from tasks.data.reading.sources import Source, SourceFile, in_order, open_regular, resolve
 
@@ -28,11 +29,19 @@ log = logging.getLogger("headrace.read")
 
 
 class FoundSource(Settings):
-    """A source by what is in it: its label, the hash of its content, and how it is read."""
+    """A source by what is in it: its label, the hash of its content, how it is read, and the
+    erasures that may take rows from it.
+    """
 
     name: str
     content: str
     source: SourceSettings
+    erased: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What stands for it in an erasure that takes nothing from it."""
+        return source_key(self.content, self.source.identity())
 
 
 def content_hashes(sources: list[Source]) -> list[str]:
@@ -47,11 +56,15 @@ def content_hashes(sources: list[Source]) -> list[str]:
 
 def found_sources(settings: tuple[SourceSettings, ...]) -> tuple[FoundSource, ...]:
     """The sources in the order they are read, whatever the order of the recipe."""
-    sources = resolve(settings)
-    return tuple(
-        FoundSource(name=source.label, content=content, source=source.settings)
-        for source, content in in_order(sources, content_hashes(sources))
-    )
+    sources, erasures = resolve(settings), kept()
+    pairs = in_order(sources, content_hashes(sources))
+    return tuple(found_source(source, content, erasures) for source, content in pairs)
+
+
+def found_source(source: Source, content: str, erasures: Sequence[Erasure]) -> FoundSource:
+    """A source whose content has this hash, with those of some erasures that may apply."""
+    found = FoundSource(name=source.label, content=content, source=source.settings)
+    return found.model_copy(update={"erased": applying(erasures, found.key)}) if erasures else found
 
 
 def source_hash(path: str) -> str:

@@ -2,8 +2,9 @@
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import IO, Any, cast
 
 import pyarrow as pa
@@ -14,10 +15,12 @@ from cluster.errors import BadInput
 from tasks.data.ledger import Splitter
 from tasks.data.reading.archives import members
 from tasks.data.reading.decompress import Damaged, Entry
+from tasks.data.reading.erasures import Erasure
 from tasks.data.reading.formats import is_archive
 from tasks.data.reading.licenses import corpus_licenses
 from tasks.data.reading.parts import Part, Stretch, parts
 from tasks.data.reading.records import is_readable, read_entry
+from tasks.data.reading.refusals import refusals
 from tasks.data.reading.rows import Record, found_batch
 from tasks.data.reading.settings import SourceSettings
 from tasks.data.reading.sources import Source, SourceFile, open_regular
@@ -40,6 +43,7 @@ class Block:
     label: str
     settings: SourceSettings
     files: tuple[tuple[SourceFile, str | None], ...]
+    erasures: tuple[Erasure, ...]
     part: Part | None = None
 
     @property
@@ -50,24 +54,25 @@ class Block:
         return sum(file.size for file, _ in self.files)
 
 
-def blocks(source: Source) -> Iterator[Block]:
+def blocks(source: Source, erasures: Sequence[Erasure]) -> Iterator[Block]:
     """The files of a source in order, in groups of about 32 MiB; a larger one stays alone, a very
-    large one is cut into parts.
+    large one is cut into parts. What the `erasures` have is left out.
     """
+    new = partial(Block, source.label, source.settings, erasures=tuple(erasures))
     group: list[tuple[SourceFile, str | None]] = []
     size = 0
     for file, license in _licensed(source):
         if group and size + file.size > BLOCK_BYTES:
-            yield Block(source.label, source.settings, tuple(group))
+            yield new(tuple(group))
             group, size = [], 0
         first, *others = parts(file, source.settings)
         for part in [first, *others] if others else []:
-            yield Block(source.label, source.settings, ((file, license),), part)
+            yield new(((file, license),), part=part)
         if not others:
             group.append((file, license))
             size += file.size
     if group:
-        yield Block(source.label, source.settings, tuple(group))
+        yield new(tuple(group))
 
 
 def _licensed(source: Source) -> Iterator[tuple[SourceFile, str | None]]:
@@ -113,6 +118,7 @@ class Intake:
         self.places: list[str] = []
         self._label = block.label
         self._settings = block.settings
+        self._erasures = block.erasures
         self._rows = rows
         # Good records that wait, each with its id, origin and the license of its file.
         self._pending: list[tuple[Record, str, str, str | None]] = []
@@ -177,11 +183,23 @@ class Intake:
         if licenses.null_count:
             own = license if isinstance(license, pa.Array) else pa.scalar(license, pa.string())
             licenses = pc.coalesce(licenses, own.cast(pa.string()))
-        for item in pc.value_counts(licenses).to_pylist():
-            self.licenses[item["values"] or "unknown"] += item["counts"]
         source = pa.repeat(pa.scalar(self._label, pa.string()), count)
         columns = [ids, found["text"], source, origins, licenses, found["label"]]
-        self._rows.keep(pa.RecordBatch.from_arrays(columns, schema=TEXT_SCHEMA))
+        batch = self._allowed(pa.RecordBatch.from_arrays(columns, schema=TEXT_SCHEMA))
+        for item in pc.value_counts(batch["license"]).to_pylist():
+            self.licenses[item["values"] or "unknown"] += item["counts"]
+        self._rows.keep(batch)
+
+    def _allowed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a batch without those that may not be taken in, of whose text nothing stays,
+        not even a sample.
+        """
+        reasons = refusals(batch, self._settings.licenses, self._erasures)
+        if not reasons:
+            return batch
+        for row, reason in reasons.items():
+            self._rows.reject(batch["id"][row].as_py(), batch["origin"][row].as_py(), reason, "")
+        return batch.filter(pa.array([row not in reasons for row in range(batch.num_rows)]))
 
     def _reject(self, record: Record, names: "_Names", entry: Entry) -> None:
         assert record.reason

@@ -11,6 +11,17 @@ Format = Literal[
 ]
 
 
+class LicenseRules(Settings):
+    """Which licences a source's rows may have; `unknown` stands for none. Names are compared whole,
+    in any case; of a row that names several each has to pass.
+    """
+
+    allow: tuple[str, ...] | None = Field(
+        None, description="licences that rows may have, all others may not; null is any"
+    )
+    deny: tuple[str, ...] = Field((), description="licences that rows may not have")
+
+
 class SourceSettings(Settings):
     """One source of text: where it is, which fields hold what, and its share of training.
 
@@ -41,6 +52,9 @@ class SourceSettings(Settings):
     license: str | None = Field(None, description="SPDX name, carried with every row")
     license_field: str | None = Field(
         None, description="the field with a row's own license; `license` where that is empty"
+    )
+    licenses: LicenseRules | None = Field(
+        None, description="rows of other licences are left out, counted by reason"
     )
     label: str | None = Field(None, description="the field with a row's class, carried along")
     rows: Annotated[int | None, Gate()] = Field(

@@ -46,19 +46,25 @@ def check_read(found: Outcome, settings: ReadSettings) -> None:
             _check_rows(source.source, facts["rows"] + facts["rejected"])
 
 
-@stage(version=6, gate=check_read)
+@stage(version=7, gate=check_read)
 def read(settings: ReadSettings, draft: Draft) -> None:
     """Read all sources into text blocks, sorted by label and content, whatever their order.
 
     Raises BadInput when a file is damaged, a field does not exist, no row is left, more than
     `max_bad_rate` of the rows are malformed, a source has another number of rows than it says, or a
-    file changes meanwhile.
+    file changes meanwhile. Rows of a licence that a source does not take, and erased ones, are set
+    aside without their text.
     """
     from tasks.data.blocks import split_blocks
+    from tasks.data.reading.erasures import kept
     from tasks.data.reading.intake import Block, blocks, read_block
 
-    sources = [source for source, _ in _sources(settings)]
-    work: list[Block] = [block for source in sources for block in blocks(source)]
+    pairs, erasures = _sources(settings), kept()
+    sources = [source for source, _ in pairs]
+    work: list[Block] = []
+    for source, content in pairs:
+        applying = hashes.found_source(source, content, erasures).erased
+        work += blocks(source, [one for one in erasures if one.id in applying])
     account = split_blocks(draft, work, read_block, [block.size for block in work])
     account.close(draft)
     draft.facts["sources"] = [_describe(source, account) for source in sources]

@@ -20,7 +20,7 @@ def read_source(settings: SourceSettings) -> tuple[pa.Table, Account]:
     (source,) = resolve((settings,))
     account, tables = Account(), []
     with tempfile.TemporaryDirectory() as folder:
-        for number, block in enumerate(blocks(source)):
+        for number, block in enumerate(blocks(source, ())):
             with Splitter(Path(folder), number) as rows:
                 read_block(block, rows)
             account.add(rows.account)

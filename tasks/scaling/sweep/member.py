@@ -79,12 +79,13 @@ def heldout_loss(objective: "Objective", shards: Artifact, tokens: int, draft: D
     objective, context = objective.eval().to(device), objective.network.config.context
     loader = Loader(shards, "heldout", context, WINDOW_SEED)
     windows = min(len(loader), max(1, tokens // context))
-    rows, nats = max(1, BATCH_TOKENS // context), 0.0
+    rows, nats, count = max(1, BATCH_TOKENS // context), 0.0, 0
     for first in range(0, windows, rows):
         batch = loader.batch(first, min(rows, windows - first))
         tensors = on_device(batch, objective, device)
-        nats += float(objective.scored(**tensors)["tokens"].losses.double().sum())
-    return nats / (windows * context)
+        losses = objective.scored(**tensors)["tokens"].losses
+        nats, count = nats + float(losses.double().sum()), count + len(losses)
+    return nats / count
 
 
 def _cost(

@@ -76,7 +76,7 @@ class Windows:
 
     def batch(self, sample_B: np.ndarray) -> Batch:
         """Some samples as a batch."""
-        return assemble(self.windows(sample_B), self.stream.eod)
+        return assemble(self.windows(sample_B), self.stream.eod, self.stream.tombstone)
 
     def windows(self, sample_B: np.ndarray) -> np.ndarray:
         """The tokens [B, T + 1] of some samples."""
@@ -98,7 +98,7 @@ class Windows:
     def text(self, sample_B: np.ndarray, encoder: Encoder) -> bytes:
         """The text of some samples, end to end."""
         tokens_BT = self.stream.read(sample_B * self.context, self.context)
-        return encoder.decode_bytes(tokens_BT.ravel().tolist())
+        return encoder.decode_bytes(self.stream.living(tokens_BT).tolist())
 
 
 class Packed:
@@ -122,7 +122,7 @@ class Packed:
     def batch(self, sample_B: np.ndarray) -> Batch:
         """Some samples as a batch."""
         rows = [self._pieces(sample) for sample in sample_B.tolist()]
-        return assemble_rows(rows, self.context, self.stream.eod)
+        return assemble_rows(rows, self.context, self.stream.eod, self.stream.tombstone)
 
     def windows(self, sample_B: np.ndarray) -> np.ndarray:
         """The tokens [B, T + 1] of samples without padding."""
@@ -143,7 +143,9 @@ class Packed:
             for sample in sample_B.tolist()
             for start, stop in self.stretches(sample)
         ]
-        return encoder.decode_bytes(np.concatenate(parts).tolist() if parts else [])
+        if not parts:
+            return b""
+        return encoder.decode_bytes(self.stream.living(np.concatenate(parts)).tolist())
 
     def _pieces(self, sample: int) -> list[np.ndarray]:
         """The targets of each piece after the token that comes before them."""

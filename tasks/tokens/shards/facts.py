@@ -22,6 +22,8 @@ class ShardFacts(Facts):
     dtype: str
     eod: int
     """The id that ends a document."""
+    tombstone: int | None = None
+    """What stands for each token of a document that was erased, if any was."""
 
     def split(self, name: str) -> SplitFacts:
         """One of the two."""

@@ -37,7 +37,7 @@ class TokenStream:
         sizes = facts.split(split).shards
         self.artifact, self.split = artifact, split
         self.dtype = np.dtype(facts.dtype)
-        self.eod = facts.eod
+        self.eod, self.tombstone = facts.eod, facts.tombstone
         self.vocab_size = facts.vocab_size
         self.text_bytes = facts.split(split).bytes
         self._ends = np.cumsum(sizes, dtype=np.int64)
@@ -69,6 +69,11 @@ class TokenStream:
         for row in np.flatnonzero(~inside_B):
             out_BL[row] = self._across(int(start_B[row]), length)
         return out_BL
+
+    def living(self, tokens: np.ndarray) -> np.ndarray:
+        """Some tokens, end to end, without tombstones: what there is to decode."""
+        flat = tokens.ravel()
+        return flat if self.tombstone is None else flat[flat != self.tombstone]
 
     def span(self, start: int, stop: int) -> np.ndarray:
         """The tokens from `start` to before `stop`; not a copy where they lie in one shard."""

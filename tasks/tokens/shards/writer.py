@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cluster.errors import BadInput
 from tasks.tokens.shards.facts import ShardFacts, SplitFacts
+from tasks.tokens.shards.settings import SPLITS
 from tasks.tokens.shards.tallies import tally_ids
 
 DOCUMENTS = pa.schema(
@@ -76,8 +77,9 @@ class ShardWriter:
 
     def facts(self, eod: int) -> ShardFacts:
         """What was written; `eod` is the id that ends a document."""
-        splits = {name: split.facts() for name, split in self.splits.items()}
-        return ShardFacts(**splits, vocab_size=len(self.counts), dtype=self.dtype.name, eod=eod)
+        train, heldout = (self.splits[name].facts() for name in SPLITS)
+        dtype, size = self.dtype.name, len(self.counts)
+        return ShardFacts(train=train, heldout=heldout, vocab_size=size, dtype=dtype, eod=eod)
 
     @property
     def documents(self) -> int:

@@ -1,0 +1,249 @@
+"""An erasure, from plan to certificate: nothing old goes before all that takes its place is proved.
+
+1. Follow the rows (`tasks.forgetting.trace`), decide what becomes of each artifact (`changes`).
+2. Note the erasure: from here on `read` leaves the rows out, here and in every later run.
+3. Write text and shards again, put checkpoints where training looks for them.
+4. Carry out the runs again that made what is affected, oldest first: what they need is there, or is
+   replayed, or built.
+5. Compare every byte of what is new with its manifest, look for pieces of the texts in all of it.
+6. Remove what is old, and certify. Killed anywhere, the same command goes on.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.artifact import Artifact, faults
+from cluster.errors import BadInput, StageFailed
+from cluster.runs import RunRecord, records
+from cluster.store import Store
+from flows.end_to_end import plan
+from flows.plan.dag import Dag
+from flows.plan.price import price
+from flows.recipe import Recipe
+from tasks.data.reading.hashes import SOURCES, FoundSource
+from tasks.forgetting import grams
+from tasks.forgetting.asked import Asked
+from tasks.forgetting.certificate import certificate, replayed_share, write_certificate
+from tasks.forgetting.changes import MADE_HERE, REPLAYED, TRAINED, Change, changes, swapped
+from tasks.forgetting.journal import Journal, journals
+from tasks.forgetting.keeping import erasure_of
+from tasks.forgetting.making import make, pack_again, rewind
+from tasks.forgetting.removal import places, remove
+from tasks.forgetting.trace import Trace, follow
+
+Run = Callable[[Dag, Recipe, str], Mapping[str, Any]]
+"""Carries out a plan of a recipe to a goal; the record of the run."""
+
+
+@dataclass(frozen=True)
+class Erasing:
+    """What there is to do: what was found, and what becomes of each artifact. The journal is not
+    written before it is `begun`.
+    """
+
+    journal: Journal
+    trace: Trace
+    changes: Sequence[Change]
+    store: Store
+
+    @property
+    def lost(self) -> list[Change]:
+        """The trainings that begin at their first step, as they cannot be replayed."""
+        return [one for one in self.changes if one.way == TRAINED]
+
+    def begun(self) -> None:
+        """Let the erasure hold, for this and every later run."""
+        self.journal.save()
+        self.journal.erasure.save()
+
+
+def prepared(asked: Asked) -> Erasing | Journal:
+    """What there is to do for what is asked: as it was begun, where it was cut short. The journal
+    alone where all that is left to do is to remove what is old, or nothing.
+
+    Raises BadInput where no row holds what is asked, and for an erasure that was cut short before.
+    """
+    store = Store()
+    known = journals()
+    mine = [one for one in known if one.asked == asked.digest]
+    if other := [one for one in known if one.state != "done" and one.asked != asked.digest]:
+        raise BadInput(
+            f"erasure {other[0].erasure.id} was cut short: give its command again first; it goes on"
+        )
+    if mine and mine[-1].state == "removing":
+        return mine[-1]
+    trace = follow(asked, store)
+    if not trace.found.rows and mine:
+        return mine[-1]
+    if not trace.found.rows:
+        raise BadInput(
+            "no row that `read` took in holds it; `headrace trace` looks in the same way"
+        )
+    if mine and mine[-1].state == "making":
+        journal = mine[-1]
+    else:
+        reads = [a for a in store.artifacts() if a.manifest.stage == "read"]
+        made = erasure_of(trace.found, reads)
+        journal = Journal(asked=asked.digest, erasure=made, ids=tuple(sorted(trace.found.rows)))
+    return Erasing(journal, trace, changes(trace, journal.erasure), store)
+
+
+def what_it_takes(erasing: Erasing) -> dict[str, Any]:
+    """The plan: what becomes of each artifact, the steps of trainings that are made again, and
+    what that takes; `unplanned` are the runs of which it is not known yet.
+    """
+    told, total = erasing.trace.told(), dict.fromkeys(("seconds", "cost", "bytes_written"), 0.0)
+    ways = {change.spec.fingerprint: change for change in erasing.changes}
+    unplanned = []
+    for record in _affected(erasing):
+        try:
+            dag = planned_again(record, Recipe.model_validate(record.recipe), erasing)
+        except BadInput:
+            unplanned.append(record.id)
+            continue
+        priced = price(dag, Recipe.model_validate(record.recipe).placement)
+        for node in dag:
+            if node.found is None and (change := ways.pop(node.spec.fingerprint, None)):
+                for key, share in _shares(change).items():
+                    total[key] += share * (priced.of(node.name)[key] or 0.0)
+    found = {"rows": told["rows"], "samples": len(told["samples"]), "models": told["models"]}
+    return {
+        "found": found,
+        "changes": [change.told() for change in erasing.changes],
+        "replayed": replayed_share(erasing.changes),
+        **{key: float(f"{value:.4g}") for key, value in total.items()},
+        "unplanned": unplanned,
+    }
+
+
+def _shares(change: Change) -> dict[str, float]:
+    """What part of a stage's time, cost and bytes is needed to make what takes its place."""
+    work = 0.0 if change.way in MADE_HERE else 1.0
+    if change.way == REPLAYED:
+        work = (change.steps - change.step) / change.steps
+    return {"seconds": work, "cost": work, "bytes_written": 1.0}
+
+
+def _affected(erasing: Erasing) -> list[RunRecord]:
+    """The runs that used something affected, the oldest first."""
+    prints = erasing.trace.affected.keys()
+    every = records(erasing.store.root)
+    return [one for one in every if any(stage.fingerprint in prints for stage in one.stages)]
+
+
+def carried_out(erasing: Erasing, asked: Asked, run: Run) -> Journal:
+    """Make all that takes the place of what is affected, prove it, and leave what to remove.
+
+    Raises StageFailed when a run fails, or what is new is damaged or holds a piece of the texts:
+    nothing old is removed then.
+    """
+    started, store = time.monotonic(), erasing.store
+    erasing.begun()
+    ids = erasing.journal.ids
+    for change in erasing.changes:
+        if change.way in MADE_HERE:
+            make(change, ids, store)
+        elif change.spec.stage == "packing" and not change.why:
+            pack_again(change, store)
+    for change in erasing.changes:
+        if change.way == REPLAYED and not store.find(change.spec.stage, change.spec.fingerprint):
+            rewind(change, store)
+    for dag, recipe, goal in again(erasing):
+        record = run(dag, recipe, goal)
+        if record["status"] != "completed":
+            raise StageFailed(
+                f"run {record['id']} failed while it made again what the rows were in: nothing old "
+                "was removed; mend it (`headrace logs`) and give the same command again"
+            )
+    made = proved(erasing)
+    told = certificate(erasing.journal, asked, erasing.trace, erasing.changes, made)
+    told["places"] = places([change.old.name for change in erasing.changes], store)
+    told["seconds"] = round(time.monotonic() - started, 3)
+    return erasing.journal.now("removing", **told)
+
+
+def finished(journal: Journal) -> dict[str, Any]:
+    """Remove what is old, and certify; what was certified where that is done already."""
+    if journal.state == "removing":
+        remove(journal.certificate["places"], Store())
+        journal = journal.now("done", **write_certificate(journal.certificate))
+    return journal.certificate
+
+
+def again(erasing: Erasing) -> Iterator[tuple[Dag, Recipe, str]]:
+    """The runs that made what is affected, each planned when those before it are done, if it makes
+    something that is not there yet: on the sources as they were, without the rows.
+    """
+    store = erasing.store
+    wanted = {change.spec.fingerprint for change in erasing.changes}
+    paths = {str(c.old.path): str(store.folder(c.spec)) for c in erasing.changes}
+    for record in _affected(erasing):
+        recipe = Recipe.model_validate(swapped(record.recipe, paths))
+        dag = planned_again(record, recipe, erasing)
+        if any(not node.found and node.spec.fingerprint in wanted for node in dag):
+            yield dag, recipe, record.goal
+
+
+def planned_again(record: RunRecord, recipe: Recipe, erasing: Erasing) -> Dag:
+    """The plan of a run, as if its sources were what they were; without the rows."""
+    dag = Dag(recipe.name, Store())
+    specs = {change.old.fingerprint: change.spec.settings for change in erasing.changes}
+    for stage in record.stages:
+        read = erasing.store.find("read", stage.fingerprint) if stage.stage == "read" else None
+        if read is not None:
+            settings = specs.get(read.fingerprint, read.manifest.settings)
+            sources = _sources(recipe, read, settings["settings"]["sources"])
+            if sources is not None:
+                dag.contents = {(SOURCES, recipe.sources): sources}
+    return plan(record.goal, dag, recipe)
+
+
+def _sources(
+    recipe: Recipe, read: Artifact, identities: Sequence[Mapping[str, Any]]
+) -> tuple[FoundSource, ...] | None:
+    """The sources of a `read` artifact, by what was in them; None where the recipe has others."""
+    asked = list(recipe.sources)
+    found = []
+    for told, identity in zip(read.manifest.facts["sources"], identities, strict=True):
+        same = [s for s in asked if s.path == told["path"] and s.identity() == identity["source"]]
+        if not same:
+            return None
+        asked.remove(same[0])
+        known = {key: identity[key] for key in ("name", "content", "erased")}
+        found.append(FoundSource(source=same[0], **known))
+    return tuple(found) if not asked else None
+
+
+def proved(erasing: Erasing) -> dict[str, Artifact]:
+    """What took an artifact's place, by the old fingerprint, every byte compared. Raises
+    StageFailed when one is damaged, or holds what is to be gone.
+    """
+    made: dict[str, Artifact] = {}
+    for change in erasing.changes:
+        if new := erasing.store.find(change.spec.stage, change.spec.fingerprint):
+            if wrong := faults(new):
+                raise StageFailed(f"{new.name}, made again, is damaged: {wrong[0]}")
+            made[change.old.fingerprint] = new
+    if left := _holding(erasing, made):
+        raise StageFailed(
+            f"{left[0]} still holds a piece of the rows: nothing old was removed. Stages of your "
+            "own that give rows other names keep their text; mend them, and run the same command"
+        )
+    return made
+
+
+def _holding(erasing: Erasing, made: Mapping[str, Artifact]) -> list[str]:
+    """The new artifacts that hold runs of words that no kept row has."""
+    found, store = erasing.trace.found, erasing.store
+    reads = [a for a in store.artifacts() if a.manifest.stage == "read"]
+    texts = [text for every in found.texts.values() for text in every]
+    wanted = grams.own_grams(texts, reads, set(found.rows))
+    held = [a.name for a in made.values() if grams.holders(a.path, wanted, ())]
+    for artifact in made.values():
+        if artifact.manifest.stage == "shards":
+            tokenizer = store.find("tokenizer", str(artifact.manifest.inputs["tokenizer"]))
+            if tokenizer and grams.shards_hold(artifact, tokenizer, wanted):
+                held.append(artifact.name)
+    return held
