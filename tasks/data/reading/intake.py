@@ -194,7 +194,7 @@ class Intake:
         """The rows of a batch without those that may not be taken in, of whose text nothing stays,
         not even a sample.
         """
-        reasons = refusals(batch, self._settings.licenses, self._erasures)
+        reasons = refusals(batch, self._settings, self._erasures)
         if not reasons:
             return batch
         for row, reason in reasons.items():

@@ -9,7 +9,7 @@ from tasks.data.deduplication.minhash import Family, band_keys, signatures
 from tasks.data.deduplication.normal import normalise
 from tasks.data.deduplication.settings import DedupSettings
 from tasks.data.reading.erasures import Erasure, Sign
-from tasks.data.reading.settings import LicenseRules
+from tasks.data.reading.settings import LicenseRules, SourceSettings
 
 UNKNOWN = "unknown"
 ERASED, DENIED, NOT_ALLOWED = "erased", "license_denied", "license_not_allowed"
@@ -18,13 +18,13 @@ FAMILY = Family(RULES.bands, RULES.rows)
 
 
 def refusals(
-    batch: pa.RecordBatch, licenses: LicenseRules | None, erasures: Sequence[Erasure]
+    batch: pa.RecordBatch, settings: SourceSettings, erasures: Sequence[Erasure]
 ) -> dict[int, str]:
     """The reason against each row of a batch of text that may not be taken in, by its number."""
     found: dict[int, str] = {}
-    if licenses is not None:
+    if settings.licenses is not None:
         for row, license in enumerate(batch["license"].to_pylist()):
-            if reason := _against(license, licenses):
+            if reason := _against(license, settings.licenses):
                 found[row] = reason
     for erasure in erasures:
         found |= dict.fromkeys(np.flatnonzero(refused(erasure, batch["text"])).tolist(), ERASED)
