@@ -27,7 +27,7 @@ def check_fits(placement: Placement, trains: bool) -> None:
 
 def _room(placement: Placement, cpus: int, gpus: int) -> int:
     """How many of a training's workers a node holds."""
-    by_gpus = gpus // placement.gpus if placement.gpus else cpus
+    by_gpus = int(gpus / placement.gpus) if placement.gpus else cpus
     return min(cpus // placement.cpu_threads, by_gpus)
 
 
@@ -43,6 +43,6 @@ def _named(names: list[str]) -> str:
     return f"{names[0]} has" if len(names) == 1 else f"{len(names)} nodes such as {names[0]} have"
 
 
-def _devices(cpus: int, gpus: int) -> str:
+def _devices(cpus: int, gpus: float) -> str:
     counted = {"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}
     return " and ".join(f"{n} {kind}{'s' if n != 1 else ''}" for kind, n in counted.items())

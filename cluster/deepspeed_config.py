@@ -2,6 +2,11 @@
 
 from typing import Any, Literal
 
+BUCKET = 500_000_000
+"""Numbers of gradients that are summed, and of weights that are gathered, at a time. Not measured
+against fewer: on a GPU `benchmarks/gpu.py` is what to do it with.
+"""
+
 
 def deepspeed_config(
     *,
@@ -11,6 +16,7 @@ def deepspeed_config(
     precision: Literal["fp32", "bf16", "fp16"],
     zero_stage: int,
     offload: str | None,
+    on_gpu: bool,
     clip: float | None,
 ) -> dict[str, Any]:
     """The dictionary for `deepspeed.initialize`. `micro_batch` is in samples, per worker.
@@ -30,6 +36,11 @@ def deepspeed_config(
         },
         "zero_optimization": {
             "stage": zero_stage,
+            # Gradients are summed while the backward pass goes on; on a CPU there is nobody else.
+            "overlap_comm": on_gpu,
+            "contiguous_gradients": True,
+            "reduce_bucket_size": BUCKET,
+            "allgather_bucket_size": BUCKET,
             "offload_optimizer": {"device": "cpu" if offload else "none"},
             "offload_param": {"device": "cpu" if offload == "all" else "none"},
         },

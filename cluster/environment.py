@@ -50,6 +50,12 @@ BEHAVIOUR = {
     # An unreachable tracking server must not hold up training; rows are kept and sent later.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    # A collective that hangs ends its process, with a trace of what all ranks were at.
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+    # Gradients of one size after another: pieces of the last would keep the next from fitting.
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
     "OMP_NUM_THREADS": "1",
 }

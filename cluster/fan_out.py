@@ -26,7 +26,7 @@ def fan_out(
     work: Callable[[Item], Result],
     items: Sequence[Item],
     at_once: int | None = None,
-    gpus: int = 0,
+    gpus: float = 0,
 ) -> Iterator[Result]:
     """The results of `work(item)` in the order of the items.
 
@@ -51,20 +51,20 @@ def _ray_is_up() -> bool:
     return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
 
 
-def _room(gpus: int) -> int:
+def _room(gpus: float) -> int:
     """How many tasks the cluster has CPUs, or GPUs, for at a time."""
     import ray
 
     there = ray.cluster_resources()
     if not gpus:
         return max(1, int(there.get("CPU", 1)))
-    if not (room := int(there.get("GPU", 0)) // gpus):
+    if not (room := int(there.get("GPU", 0) / gpus)):
         raise BadInput(f"gpus is {gpus}, and the Ray cluster has {there.get('GPU', 0):g} in all")
     return room
 
 
 def _on_ray(
-    work: Callable[[Item], Result], items: Sequence[Item], at_once: int, gpus: int
+    work: Callable[[Item], Result], items: Sequence[Item], at_once: int, gpus: float
 ) -> Iterator[Result]:
     import ray
 

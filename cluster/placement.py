@@ -26,7 +26,12 @@ class Placement(Settings):
     data_workers: int | None = Field(
         None, ge=1, description="blocks of text worked on side by side; null is one per CPU"
     )
-    gpus: int = Field(0, ge=0, description="GPUs per training process; 0 trains on the CPU")
+    gpus: int | float = Field(
+        0,
+        ge=0,
+        description="GPUs per training process; 0 trains on the CPU; with one worker a share of "
+        "one, 0.25 say, lets as many small trainings have it together",
+    )
     threads: int | None = Field(
         None, ge=1, description="CPU threads per training process; null is one"
     )
@@ -89,6 +94,15 @@ class Placement(Settings):
         return self
 
     @model_validator(mode="after")
+    def _whole_gpus(self) -> "Placement":
+        if self.gpus != int(self.gpus) and (self.gpus > 1 or self.workers > 1):
+            raise ValueError(
+                f"gpus is {self.gpus:g} of each of {self.workers} workers: a share of a GPU is "
+                "below 1 and of one worker alone; else it must be a whole number"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _dollars_that_are_spent(self) -> "Placement":
         if self.max_usd is not None and not self.usd_per_hour:
             raise ValueError(
@@ -134,6 +148,13 @@ class Placement(Settings):
         if self.micro_batch_tokens is None:
             return None
         return max(1, self.micro_batch_tokens * self.context_parallel // sample_tokens)
+
+    @property
+    def device(self) -> Literal["cpu", "cuda"]:
+        """Where a stage's own process works on tensors: a GPU of its own it has unless it launched
+        workers that have them.
+        """
+        return "cuda" if self.gpus and self.workers == 1 else "cpu"
 
     @property
     def cpu_threads(self) -> int:

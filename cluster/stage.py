@@ -45,6 +45,7 @@ class StageInfo:
     name: str
     version: int
     trains: bool
+    scores: bool
     tracked: bool
     gate: Callable[[Outcome, Any], None] | None
 
@@ -54,20 +55,22 @@ def stage(
     *,
     name: str | None = None,
     trains: bool = False,
+    scores: bool = False,
     tracked: bool = False,
     gate: Callable[[Any, Any], None] | None = None,
 ) -> Callable[[Function], Function]:
     """Mark a function as a stage.
 
     Raise `version` when its output changes for the same settings. `trains`: it runs the training
-    loop, so it gets the placement's devices and a tracked run; `tracked`: a tracked run alone.
+    loop, so it gets the placement's devices and a tracked run; `scores`: it runs a network alone,
+    on one of the devices; `tracked`: it gets a tracked run alone.
     `gate(outcome, settings)` raises BadInput when what was recorded exceeds a tolerance of its
     `settings`; it is asked when the stage has been built, and whenever its artifact is found.
     """
 
     def mark(function: Function) -> Function:
         label = name or str(function.__name__)
-        about = StageInfo(label, version, trains, trains or tracked, gate)
+        about = StageInfo(label, version, trains, scores, trains or tracked, gate)
         setattr(function, "__stage__", about)  # noqa: B010
         return function
 

@@ -29,7 +29,7 @@ def run_on_workers(
     *,
     workers: int,
     least: int | None = None,
-    gpus: int = 0,
+    gpus: float = 0,
     cpus: int = 1,
     folder: Path,
     lasting: tuple[type[Exception], ...] = (),

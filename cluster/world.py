@@ -118,12 +118,23 @@ class World:
         raise error or first
 
 
+def set_precision() -> None:
+    """What a GPU may round: factors of fp32 products to TF32's 10 bits of mantissa, and the partial
+    sums of bf16 and fp16 products not at all.
+    """
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+
+
 def join(gpu: bool) -> World:
     """This process's world: the one its launcher made, or one of its own."""
     os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed insists
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpu else torch.device("cpu")
     if gpu:
         torch.cuda.set_device(device)
+        set_precision()
     if not dist.is_initialized():
         backend = BACKENDS[gpu]
         dist.init_process_group(

@@ -288,10 +288,12 @@ def _call(
     )
 
 
-def _resources(node: Node, placement: Placement) -> dict[str, int]:
+def _resources(node: Node, placement: Placement) -> dict[str, float]:
     """What a stage asks of Ray. A stage that launches several workers asks for nothing itself:
     its workers ask, and on a small machine a CPU held here would keep them waiting for ever.
     """
+    if node.about.scores:
+        return {"num_cpus": 1, "num_gpus": min(1, placement.gpus)}
     if not node.about.trains:
         return {"num_cpus": 1}
     if placement.workers > 1:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from model.config import ExpertConfig, ModelConfig
 from model.feedforward import FeedForward, activate
+from model.sights import half, on_gpu
 
 
 class ExpertLayer(nn.Module):
@@ -55,15 +56,36 @@ class ExpertLayer(nn.Module):
         """The weighted sum of each token's experts; an expert takes all its tokens at once."""
         order = chosen_NA.flatten().argsort(stable=True)
         tokens = order // chosen_NA.shape[1]
-        # `split` needs numbers: here a GPU is waited for, once a layer.
-        counts = chosen_NA.flatten().bincount(minlength=len(self.up)).tolist()
+        apply = self._grouped if on_gpu(x_ND) else self._one_by_one
+        made = apply(x_ND[tokens], loads(chosen_NA, len(self.up)))
+        weighted = made * weights_NA.flatten()[order, None].to(made.dtype)
+        return torch.zeros_like(x_ND, dtype=weighted.dtype).index_add(0, tokens, weighted)
+
+    def _one_by_one(self, x_MD: Tensor, load_X: Tensor) -> Tensor:
+        """What experts make of tokens that lie in their order."""
         parts = [
             F.linear(activate(self.activation, F.linear(part, self.up[expert])), self.down[expert])
-            for expert, part in enumerate(x_ND[tokens].split(counts))
+            for expert, part in enumerate(x_MD.split(load_X.long().tolist()))
             if len(part)
         ]
-        weighted = torch.cat(parts) * weights_NA.flatten()[order, None].to(parts[0].dtype)
-        return torch.zeros_like(x_ND, dtype=weighted.dtype).index_add(0, tokens, weighted)
+        return torch.cat(parts)
+
+    def _grouped(self, x_MD: Tensor, load_X: Tensor) -> Tensor:
+        """The same in one product of all experts each way: a GPU need not say how many tokens each
+        has.
+        """
+        dtype = half(x_MD.device.type) or x_MD.dtype
+        ends_X = load_X.cumsum(0).to(torch.int32)
+        up_XDF, down_XFD = (w.to(dtype).transpose(1, 2) for w in (self.up, self.down))
+        inner_MF = F.grouped_mm(x_MD.to(dtype), up_XDF, offs=ends_X)
+        return F.grouped_mm(activate(self.activation, inner_MF), down_XFD, offs=ends_X)
+
+
+def loads(chosen_NA: Tensor, experts: int) -> Tensor:
+    """How many tokens each expert was chosen for, `[X]`, exact in fp32; no device is waited for."""
+    chosen = chosen_NA.flatten()
+    load_X = torch.zeros(experts, device=chosen.device)
+    return load_X.index_add_(0, chosen, torch.ones_like(chosen, dtype=load_X.dtype))
 
 
 class Router(nn.Module):
@@ -128,7 +150,7 @@ class Router(nn.Module):
         """Work out X sum_i f_i P_i, f_i being the share of choices that fell on expert i and P_i
         its mean score (Switch, equation 4; DeepSeek-V3, equation 17, there for each sequence).
         """
-        load_X = chosen_NA.flatten().bincount(minlength=scores_NX.shape[1]).float()
+        load_X = loads(chosen_NA, scores_NX.shape[1])
         shares_X = (scores_NX / scores_NX.sum(-1, keepdim=True)).mean(0)
         even = len(load_X) * (load_X / load_X.sum()) @ shares_X
         self.balance_loss = self.experts.balance_loss * even

@@ -3,12 +3,14 @@
 Sums over `model.parts`.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 from model.config import ModelConfig
-from model.parts import parts
+from model.parts import Part, parts
 
 Precision = Literal["fp32", "bf16", "fp16"]
+Recompute = Literal["none", "selective", "whole"]
 
 
 def parameter_count(config: ModelConfig) -> int:
@@ -77,14 +79,34 @@ def training_bytes(config: ModelConfig) -> dict[str, int]:
 
 
 def activation_bytes(
-    config: ModelConfig, tokens: int, precision: Precision = "fp32", team: int = 1
+    config: ModelConfig,
+    tokens: int,
+    precision: Precision = "fp32",
+    team: int = 1,
+    again: Recompute = "none",
 ) -> int:
-    """Estimate of what the backward pass keeps of `tokens` tokens, without recomputation.
+    """Estimate of what the backward pass keeps of `tokens` tokens, where some is computed `again`
+    (`model.recompute`): then what goes into each layer, and one layer's all.
 
     Counted per token and layer, in numbers: the input and output of every norm, queries, keys,
     values and their mix before and after rotation, and the feed-forward layer's projections with
     their product. Fused attention keeps no scores and the chunked loss no logits. Of a `team` with
     one network, what one process keeps.
     """
-    layers = sum(part.layers * part.kept // (team if part.divided else 1) for part in parts(config))
-    return tokens * (layers + 3 * config.width) * (4 if precision == "fp32" else 2)
+    found, size = list(parts(config)), 4 if precision == "fp32" else 2
+    wide = 2 if size == 2 else 0
+
+    def total(numbers: Callable[[Part], int]) -> int:
+        return sum(part.layers * numbers(part) // (team if part.divided else 1) for part in found)
+
+    kept = size * total(lambda part: part.kept) + wide * total(lambda part: part.wide)
+    if again != "none":
+        layers = config.depth + (config.encoder_depth or 0)
+        products = total(lambda part: part.products) if again == "selective" else 0
+        kept = kept // layers + 4 * layers * config.width + size * products
+    return tokens * (kept + 3 * config.width * size)
+
+
+def half_weight_bytes(config: ModelConfig) -> int:
+    """What autocast keeps from the forward pass to the backward one of the layers' matrices."""
+    return sum(2 * p.layers * (p.weights + p.idle) for p in parts(config) if p.role == "body")

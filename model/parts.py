@@ -36,6 +36,14 @@ class Part:
     kept: int = 0
     """Numbers a token leaves for the backward pass: an estimate, without recomputation, where
     fused attention keeps no scores."""
+    wide: int = 0
+    """Numbers of two bytes that a token leaves more in half precision, where norms work in fp32: on
+    what they are given, and an RMSNorm also on what it makes of that.
+    """
+    products: int = 0
+    """Numbers that matrix products and attention make of a token: what selective activation
+    checkpointing keeps (`model.recompute`).
+    """
     divided: int = 0
     """Parameters that tensor parallelism divides (`model.tensor_parallel`), and with them what is
     kept.
@@ -167,6 +175,7 @@ def _attention(config: ModelConfig, name: str, layers: int, span: float) -> Part
         vectors=vectors,
         pairs=pairs,
         kept=3 * (queries + keys),
+        products=2 * (queries + keys) + config.width,
         divided=config.width * (qkv + queries) + qkv * config.qkv_bias,
     )
 
@@ -187,6 +196,7 @@ def _latent_attention(config: ModelConfig, name: str, layers: int, span: float) 
         vectors=latent.kv_rank + rank,
         pairs=(queries + values) * span,
         kept=rank + compressed + 3 * queries + expanded + values,
+        products=rank + compressed + queries + expanded + values + config.width,
     )
 
 
@@ -199,6 +209,7 @@ def _feedforward(config: ModelConfig, name: str, layers: int) -> Part:
         weights=config.width * (inner + config.ffn_width),
         vectors=(inner + config.width) * config.feedforward_bias,
         kept=2 * inner,
+        products=inner + config.width,
         divided=config.width * (inner + config.ffn_width) + inner * config.feedforward_bias,
     )
 
@@ -213,6 +224,7 @@ def _expert_layer(config: ModelConfig, experts: ExpertConfig, name: str, layers:
         weights=used * one + config.width * experts.routed,
         idle=(experts.routed - experts.active) * one,
         kept=used * experts.width * 2 * (1 + config.gated) + experts.routed,
+        products=used * (experts.width * (1 + config.gated) + config.width) + experts.routed,
     )
 
 
@@ -220,8 +232,13 @@ def _norms(config: ModelConfig, name: str, layers: int, sublayers: int) -> Part:
     """One a sublayer, or two; parallel branches may share one."""
     count = 1 if config.residual == "parallel" else sublayers
     count *= 2 if config.norm_placement == "sandwich" else 1
+    given = sublayers * config.width
     return Part(
-        name=name, layers=layers, vectors=count * _norm(config), kept=2 * sublayers * config.width
+        name=name,
+        layers=layers,
+        vectors=count * _norm(config),
+        kept=2 * given,
+        wide=given * (3 if config.norm == "rms" else 1),
     )
 
 

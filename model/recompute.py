@@ -8,7 +8,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 from torch.utils.checkpoint import (
@@ -18,8 +18,8 @@ from torch.utils.checkpoint import (
 )
 
 from model.experts import Router, passes
+from model.flops import Recompute
 
-Recompute = Literal["none", "selective", "whole"]
 Pass = AbstractContextManager[Any]
 KEPT = ("aten::mm", "aten::addmm", "aten::bmm", "aten::_grouped_mm", "torch_attn::_varlen_attn")
 ATTENTION = "attention"

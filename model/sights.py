@@ -48,7 +48,7 @@ class Lengths:
         from torch.nn.attention.varlen import varlen_attn
 
         rows, length = q_BHTE.shape[0], q_BHTE.shape[2]
-        dtype = _half(q_BHTE.device.type) or v_BKTE.dtype
+        dtype = half(q_BHTE.device.type) or v_BKTE.dtype
         q, k, v = (z.transpose(1, 2).flatten(0, 1).to(dtype) for z in (q_BHTE, k_BKTE, v_BKTE))
         # The longest document is told as the row, lest each length be compiled for.
         mixed_NHE = varlen_attn(
@@ -98,7 +98,7 @@ class Blocks:
     def attend(self, config: ModelConfig, q_BHTE: Tensor, k_BKTE: Tensor, v_BKTE: Tensor) -> Tensor:
         """softmax(cap tanh(q k' scale / cap) + bias) v, `[B, H, T, E]`."""
         call = _compiled_flex() if q_BHTE.is_cuda else _flex()
-        dtype = _half(q_BHTE.device.type) or v_BKTE.dtype
+        dtype = half(q_BHTE.device.type) or v_BKTE.dtype
         return call(
             *(z.to(dtype) for z in (q_BHTE, k_BKTE, v_BKTE)),
             score_mod=self.score(config.attention_softcap, q_BHTE.shape[2]),
@@ -156,9 +156,9 @@ def kernel_sight(
     plain = by_distance_HR is None and config.attention_softcap is None and prefix_BT is None
     if plain and documents_BT is None and window is None:
         return None
-    half = _half(x_BTD.device.type) or x_BTD.dtype
+    dtype = half(x_BTD.device.type) or x_BTD.dtype
     known = begins_N is not None or documents_BT is None
-    if plain and known and half != torch.float32 and not config.latent and config.head_dim % 8 == 0:
+    if plain and known and dtype != torch.float32 and _flash(config):
         if begins_N is None:
             begins_N = _rows_alike(rows, length, x_BTD.device)
         before = -1 if window is None else window - 1
@@ -174,7 +174,11 @@ def kernel_sight(
     )
 
 
-def _half(device: str) -> torch.dtype | None:
+def _flash(config: ModelConfig) -> bool:
+    return not config.latent and config.head_dim % 8 == 0
+
+
+def half(device: str) -> torch.dtype | None:
     """What products are made in under autocast."""
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
 

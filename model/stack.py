@@ -16,10 +16,11 @@ from model.blocks import Block, Context, make_norm
 from model.cache import Cache
 from model.config import ModelConfig
 from model.context_parallel import SplitsContext
+from model.flops import Recompute
 from model.masks import Sight, cross_sight, self_sight, single
 from model.positions import RelativeBias, alibi, alibi_by_distance, rotation, sinusoids
 from model.ragged import RaggedCache
-from model.recompute import Recompute, recomputed
+from model.recompute import recomputed
 from model.relative_attention import Relative, bucketed, measured
 from model.sights import Blocks, Lengths, Seen, kernel_sight, on_gpu
 

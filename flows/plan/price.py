@@ -46,7 +46,7 @@ class StagePrice:
     judge_tokens: float = 0.0
 
     @property
-    def devices(self) -> int:
+    def devices(self) -> float:
         """GPUs that it holds, or CPUs where it has none."""
         return self.job.workers * (self.job.gpus or self.job.cpus)
 
@@ -221,6 +221,8 @@ def _around(built: int, cached: int) -> Work:
 def job_of(node: Node, place: Placement) -> Job:
     """What a stage waits for, and what it holds: that of its training, or one CPU."""
     names = [need.name for need in node.needs]
+    if node.about.scores:
+        return Job(node.name, tuple(names), gpus=min(1, place.gpus))
     if not node.about.trains:
         return Job(node.name, tuple(names))
     return Job(node.name, tuple(names), place.cpu_threads, place.gpus, place.workers)

@@ -24,7 +24,7 @@ class Shape(NamedTuple):
 
     workers: int
     cpus: int
-    gpus: int
+    gpus: float
 
 
 class Job(NamedTuple):
@@ -33,7 +33,7 @@ class Job(NamedTuple):
     name: str
     needs: tuple[str, ...]
     cpus: int = 1
-    gpus: int = 0
+    gpus: float = 0
     workers: int = 1
 
     @property
@@ -69,7 +69,7 @@ def schedule(jobs: Sequence[Job], seconds: Mapping[str, float], hosts: Sequence[
 class _Simulation:
     def __init__(self, jobs: Sequence[Job], seconds: Mapping[str, float], hosts: Sequence[Host]):
         self.seconds = seconds
-        self.free = [[host.cpus, host.gpus] for host in hosts]
+        self.free = [[float(host.cpus), float(host.gpus)] for host in hosts]
         fits = {shape: _within(shape, hosts) for shape in {job.shape for job in jobs}}
         self.jobs = {job.name: fits[job.shape] for job in jobs}
         self.order = {job.name: number for number, job in enumerate(jobs)}
@@ -135,9 +135,8 @@ class _Simulation:
         """The hosts of its workers, whose CPUs and GPUs are its own from now on."""
         places: list[int] = []
         for number, (cpus, gpus) in enumerate(self.free):
-            fits = [
-                room // asked for room, asked in ((cpus, shape.cpus), (gpus, shape.gpus)) if asked
-            ]
+            both = ((cpus, shape.cpus), (gpus, shape.gpus))
+            fits = [int(room / asked) for room, asked in both if asked]
             places += [number] * min([shape.workers - len(places), *fits])
         if len(places) < shape.workers:
             return None
@@ -160,7 +159,7 @@ def _within(shape: Shape, hosts: Sequence[Host]) -> Shape:
     most = Host(max(host.cpus for host in hosts), max(host.gpus for host in hosts))
     small = shape._replace(cpus=min(shape.cpus, most.cpus), gpus=min(shape.gpus, most.gpus))
     room = sum(
-        min([host.cpus // small.cpus] + ([host.gpus // small.gpus] if small.gpus else []))
+        min([host.cpus // small.cpus] + ([int(host.gpus / small.gpus)] if small.gpus else []))
         for host in hosts
     )
     return small._replace(workers=min(small.workers, room))

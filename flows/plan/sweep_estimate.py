@@ -60,7 +60,8 @@ def total_speed(recipe: Recipe, hosts: "Sequence[Host]") -> tuple[float, int]:
 def slots_of(place: Placement, hosts: "Sequence[Host]") -> int:
     """Trainings that these hosts have the CPUs and GPUs for, side by side."""
     room = [
-        host.gpus // place.gpus if place.gpus else host.cpus // place.cpu_threads for host in hosts
+        int(host.gpus / place.gpus) if place.gpus else host.cpus // place.cpu_threads
+        for host in hosts
     ]
     return max(1, sum(room) // place.workers)
 

@@ -83,6 +83,7 @@ def generate_text(
     if settings.decoding == "beam" and (settings.compile or settings.top_logprobs):
         raise BadInput("compile and top_logprobs are of greedy, sample and mbr, not of beam search")
     network, encoder = load_model(model_path, settings.precision)
+    network.to(best_device())
     start = start_ids(model_path, network, encoder)
     if shots and not settings.chat:
         settings = settings.model_copy(update={"stop": [*settings.stop, STOP]})
@@ -106,6 +107,13 @@ def generate_text(
         **({"top_logprobs": [t.likeliest for t in kept]} if settings.top_logprobs else {}),
         "ended": "stop" if text.stopped or len(tokens) < _most(network, settings) else "length",
     }
+
+
+def best_device() -> str:
+    """Where a network that is asked by hand answers soonest."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def load_model(folder: Path, precision: Precision = "fp32") -> "tuple[Network, Encoder]":

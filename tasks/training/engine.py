@@ -48,6 +48,7 @@ def start_engine(
         precision=job.precision,
         zero_stage=placement.zero_stage,
         offload=placement.offload,
+        on_gpu=placement.gpus > 0,
         clip=job.optimizer.clip,
     )
     engine, *_ = deepspeed.initialize(

@@ -33,6 +33,7 @@ from tasks.training.feed import Feed
 from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS, Preempted, TrainJob
 from tasks.training.loss_scale import LossScale
 from tasks.training.micro_batches import mean_loss
+from tasks.training.oom import smaller
 from tasks.training.prefetch import Prefetcher
 from tasks.training.process import is_fast, seed_dropout, terminated, threads
 from tasks.training.schedule import factor
@@ -66,8 +67,13 @@ def train(job: TrainJob, placement: Placement) -> None:
         log.warning("this CPU has no such arithmetic: %s is far slower than fp32", job.precision)
     with threads(placement.cpu_threads):
         world = join(gpu=placement.gpus > 0)
-        while spike := _attempt(job, placement, world):
-            skip(job, world, spike)
+        while True:
+            try:
+                if (spike := _attempt(job, placement, world)) is None:
+                    return
+                skip(job, world, spike)
+            except torch.OutOfMemoryError as error:
+                job = smaller(job, world, error)
 
 
 def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:

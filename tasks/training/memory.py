@@ -8,17 +8,21 @@ The figures are of DeepSpeed as it is set up here, where weights are fp32 in eve
 
 from dataclasses import asdict, dataclass
 
+from cluster.deepspeed_config import BUCKET
 from cluster.errors import BadInput
 from cluster.machine import gpu_memory, main_memory
 from cluster.placement import Placement
 from model.config import ModelConfig
-from model.flops import activation_bytes, held_parameter_count, trained_parameter_count
+from model.flops import (
+    activation_bytes,
+    half_weight_bytes,
+    held_parameter_count,
+    trained_parameter_count,
+)
 from tasks.training.settings import OptimizerName, PretrainSettings
 
 MOMENTS: dict[OptimizerName, int] = {"sgd": 0, "momentum": 1, "adagrad": 1, "rmsprop": 1, "muon": 2}
 """Numbers kept of each parameter; Adam's are two. Of Muon an upper bound."""
-BUCKET = 500_000_000
-"""Gradients DeepSpeed sums at a time (`reduce_bucket_size`), in numbers."""
 GATHERED = 1_000_000_000
 """Weights that ZeRO 3 holds whole at a time (`stage3_max_live_parameters`)."""
 GB = 1e9
@@ -91,7 +95,7 @@ def check_memory(config: ModelConfig, settings: PretrainSettings, placement: Pla
     """
     need = device_bytes(config, settings, placement)
     total = need.total if placement.gpus else need.total * placement.workers
-    limit = gpu_memory() if placement.gpus else main_memory()
+    limit = _of_gpu(placement.gpus) if placement.gpus else main_memory()
     if limit is None or total <= limit:
         return
     parts = ", ".join(f"{name} {size / GB:.1f}" for name, size in asdict(need).items() if size)
@@ -104,13 +108,20 @@ def check_memory(config: ModelConfig, settings: PretrainSettings, placement: Pla
     )
 
 
+def _of_gpu(share: float) -> int | None:
+    """Bytes of a training's part of a GPU."""
+    whole = gpu_memory()
+    return None if whole is None else int(min(1.0, share) * whole)
+
+
 def _activations(config: ModelConfig, settings: PretrainSettings, placement: Placement) -> int:
     team = placement.tensor_parallel
     tokens = settings.batch_tokens * team // placement.workers
     if samples := placement.micro_samples(settings.context):
         tokens = min(tokens, samples * settings.context // placement.context_parallel)
-    kept = activation_bytes(config, tokens, settings.precision, team)
-    if placement.activation_checkpointing == "none":
-        return kept
+    again = placement.activation_checkpointing
+    kept = activation_bytes(config, tokens, settings.precision, team, again)
+    copies = 0 if settings.precision == "fp32" else half_weight_bytes(config) // team
+    # Autocast's copies stay for the whole forward pass, but for those of weights that do not.
     layers = config.depth + (config.encoder_depth or 0)
-    return kept // layers + 4 * tokens * layers * config.width
+    return kept + (copies // layers if placement.zero_stage == 3 else copies)

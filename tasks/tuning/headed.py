@@ -35,6 +35,7 @@ from tasks.tokens.encoder import Encoder
 from tasks.tokens.frames import Row
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
+from tasks.training.micro_batches import on_device
 from tasks.tuning.common import keep_ledger, padded, save_model, tuning_job, write_history
 from tasks.tuning.settings import HeadSettings
 from tasks.tuning.sources import describe
@@ -105,7 +106,8 @@ def tune(base: Path, settings: HeadSettings, seed: int, draft: Draft, prepare: P
     names = {"id2label": dict(enumerate(task.names))} if task.names else {}
     save_model(draft.path, module, base, pad_token_id=encoder.pad, **names, **task.config)
     # What is measured is what the folder holds.
-    outcome = task.measure(scores(hub.load_headed(draft.path), task.heldout))
+    module, device = hub.load_headed(draft.path), draft.placement.device
+    outcome = task.measure(scores(module, task.heldout, device))
     write(draft, task, outcome)
     draft.facts["task"] = describe(settings)
 
@@ -183,16 +185,16 @@ def program(base: Path, rows: Path, head: Head, settings: HeadSettings, seed: in
 
 
 @torch.no_grad()
-def scores(module: Headed, arrays: Arrays) -> list[np.ndarray]:
+def scores(module: Headed, arrays: Arrays, device: str) -> list[np.ndarray]:
     """The scores of every row, without those of padding."""
-    module.eval()
+    module.eval().to(device)
     found: list[np.ndarray] = []
     lengths = arrays["lengths"]
     for first in range(0, len(lengths), SCORED_ROWS):
         numbers = np.arange(first, min(first + SCORED_ROWS, len(lengths)))
-        batch = {k: torch.from_numpy(v) for k, v in batch_of(arrays, numbers).items()}
+        batch = on_device(batch_of(arrays, numbers), module, device)
         batch.pop("labels", None)
-        rows = module.scores(**batch).float().numpy()
+        rows = module.scores(**batch).float().cpu().numpy()
         whole = module.head.kind == "sequence"
         found += [row if whole else row[:n] for row, n in zip(rows, lengths[numbers], strict=True)]
     return found

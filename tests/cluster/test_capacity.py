@@ -11,6 +11,8 @@ from cluster.machine import cpus
 from cluster.nodes import Nodes
 from cluster.placement import Placement
 from flows.cli import app
+from flows.plan.schedule import Host
+from flows.plan.sweep_estimate import slots_of
 
 
 def cluster(**devices: tuple[int, int]) -> Nodes:
@@ -59,3 +61,16 @@ def test_a_run_is_refused_before_its_first_stage() -> None:
     many = f"placement.workers={cpus() + 1}"
     with pytest.raises(BadInput, match=rf"^read: .*room for {cpus()}: .*workers={cpus()}` fits"):
         app(["pretrain", "smoke", "--set", many], standalone_mode=False)
+
+
+def test_trainings_that_share_a_gpu_are_as_many_as_have_their_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(capacity.Nodes, "of_session", lambda: cluster(a=(8, 1)))
+    check_fits(Placement(gpus=0.25), trains=True)
+    with pytest.raises(ValueError, match=r"gpus is 1\.5 of each of 1 workers: a share of a GPU"):
+        Placement(gpus=1.5)
+    with pytest.raises(ValueError, match=r"gpus is 0\.5 of each of 2 workers"):
+        Placement(gpus=0.5, workers=2)
+    assert slots_of(Placement(gpus=0.25), [Host(8, 2)]) == 8
+    assert Placement(gpus=0.25).device == "cuda" and Placement(gpus=1, workers=2).device == "cpu"

@@ -2,10 +2,17 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from cluster.placement import Placement
+from cluster.stage import info
+from flows.execution import _resources
+from flows.plan.price import job_of
 from flows.plan.schedule import Host, Job, schedule
+from tasks.evaluation.heldout.stage import evaluate
 
 
 def ticked(jobs: Sequence[Job], seconds: Mapping[str, int], slots: int) -> int:
@@ -61,3 +68,11 @@ def test_what_is_cached_holds_no_place_and_what_fits_nowhere_has_all_places() ->
     jobs = [Job("a", ()), Job("b", ("a",)), Job("c", ("b",), cpus=64, gpus=8, workers=9)]
     line = schedule(jobs, {"a": 0.0, "b": 0.0, "c": 3.0}, [Host(2)])
     assert line.starts == {"a": 0.0, "b": 0.0, "c": 0.0} and line.seconds == 3.0
+
+
+def test_a_stage_that_scores_asks_ray_for_a_gpu_where_the_placement_has_some() -> None:
+    node: Any = SimpleNamespace(name="evaluate", needs=[], about=info(evaluate))
+    for gpus, asked in ((0, 0), (0.5, 0.5), (4, 1)):
+        place = Placement(gpus=gpus, workers=1 if gpus < 1 else 2)
+        assert _resources(node, place) == {"num_cpus": 1, "num_gpus": asked}
+        assert job_of(node, place).shape == (1, 1, asked)

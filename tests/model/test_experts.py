@@ -176,3 +176,25 @@ def test_a_pass_that_is_done_again_routes_as_the_first_and_moves_no_bias() -> No
         assert len(found[0]) == len(other) > 10
         for once, twice in zip(found[0], other, strict=True):
             torch.testing.assert_close(once, twice, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", EXPERTS)
+def test_grouped_products_are_those_of_one_expert_after_the_other(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, with an expert that no token goes to."""
+    torch.manual_seed(0)
+    layer = ExpertLayer(SMALL, replace(EXPERTS[kind], balance_bias=0.0))
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    found = []
+    for on_gpu in (False, True):
+        monkeypatch.setattr("model.experts.on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
+        x = torch.randn(1, 5, SMALL.width, generator=torch.Generator().manual_seed(1))
+        x.requires_grad_()
+        layer.zero_grad()
+        y = layer(x)
+        y.square().sum().backward()
+        found.append([y, x.grad, *(p.grad for p in layer.parameters() if p.grad is not None)])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)

@@ -155,7 +155,7 @@ def test_fp32_training_keeps_sixteen_bytes_a_parameter_and_an_encoders_head_too(
 
 
 @every_variant
-def test_activations_grow_with_the_tokens_of_a_device_and_halve_in_16_bit(config):
+def test_activations_grow_with_the_tokens_of_a_device_and_are_about_half_in_16_bit(config):
     one, two = (activation_bytes(config, tokens) for tokens in (256, 512))
     assert 0 < 2 * one == two
-    assert activation_bytes(config, 256, "bf16") * 2 == one
+    assert one <= 2 * activation_bytes(config, 256, "bf16") < 2 * one  # norms stay fp32

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from cluster.errors import BadInput
+from cluster.errors import BadInput, StageFailed
 from cluster.home import home
 from cluster.placement import Placement
 from cluster.tracking import NullTracker
@@ -438,3 +438,26 @@ def test_figures_that_are_read_a_step_late_are_the_same(
     ]
     for name, weight in load_file(at_once.scratch / WEIGHTS).items():
         assert torch.equal(weights[name], weight), name
+
+
+def hungry(most: int) -> Program:
+    """A toy that has room for so many samples at a time."""
+    program = toy.build()
+
+    def refuse(module: nn.Module, inputs: Any, named: dict[str, Any]) -> None:
+        if len(named["inputs"]) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    program.module.register_forward_pre_hook(refuse, with_kwargs=True)
+    return program
+
+
+def test_out_of_memory_it_goes_on_with_fewer_samples_at_a_time_and_says_the_setting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = losses(toy.job(tmp_path / "hungry", build=partial(hungry, 2)))
+    expected = losses(toy.job(tmp_path / "plain"))
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert "with 4 samples at a time: going on with 2; placement.micro_batch_tokens" in caplog.text
+    with pytest.raises(StageFailed, match=r"of rank 0 is out of memory .*: lower placement\.micro"):
+        launch(toy.job(tmp_path / "starved", build=partial(hungry, 0)), Placement())

@@ -15,7 +15,7 @@ from cluster.errors import BadInput
 from tasks.data.row_files import read_row_file
 from tasks.evaluation.judging.questions import Distribution, Question, Unscored
 from tasks.evaluation.judging.reply_store import ReplyStore
-from tasks.inference.generation import load_model, start_ids
+from tasks.inference.generation import best_device, load_model, start_ids
 from tasks.inference.text_stream import first_stop
 
 if TYPE_CHECKING:
@@ -208,13 +208,10 @@ class LocalCandidate(NetworkCandidate):
     """The network of a model folder. Raises BadInput for one that does not write text."""
 
     def __init__(self, folder: Path) -> None:
-        import torch
-
         network, encoder = load_model(folder)
         if network.config.family == "encoder":
             raise BadInput(f"{folder} is an encoder: it can neither write nor choose an answer")
-        if torch.cuda.is_available():
-            network.to("cuda")
+        network.to(best_device())
         super().__init__(network, encoder, start_ids(folder, network, encoder))
 
 

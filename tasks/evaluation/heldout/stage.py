@@ -11,7 +11,7 @@ from tasks.training.facts import Ending
 log = logging.getLogger("headrace.evaluate")
 
 
-@stage(version=5)
+@stage(version=5, scores=True)
 def evaluate(
     model: Artifact,
     shards: Artifact,

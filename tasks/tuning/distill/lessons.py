@@ -55,7 +55,7 @@ class Classes:
     def measure(self, module: Distilled, arrays: Arrays) -> dict[str, float]:
         """How often the student says what the teacher does, and what is right."""
         predicted = [
-            np.array([row.argmax() for row in scores(learner, arrays)])
+            np.array([row.argmax() for row in scores(learner, arrays, "cpu")])
             for learner in learners(module)
             if isinstance(learner, Headed)
         ]

@@ -26,6 +26,7 @@ from tasks.tokens.chat import NO_LOSS, supervised
 from tasks.tokens.encoder import Encoder
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
+from tasks.training.micro_batches import on_device
 from tasks.tuning.common import add_ends, keep_ledger, save_model, tuning_job, write_history
 from tasks.tuning.instruct.settings import InstructSettings
 from tasks.tuning.rows import Pair, held_apart
@@ -65,7 +66,7 @@ def tune(
     share(rows)
     module = trained_part(CausalLM(network), settings, base)
     measured = pack(heldout.examples, context, encoder.pad)
-    draft.metrics["answer_loss_before"] = answer_loss(module, measured)
+    draft.metrics["answer_loss_before"] = answer_loss(module, measured, draft.placement.device)
     samples = max(1, settings.batch_tokens // context)
     steps = max(1, round(settings.tokens / (samples * context)))
     build = partial(program, base, rows, settings, seed)
@@ -82,7 +83,7 @@ def tune(
     )
     weights = launch(job, draft.placement)
     load_trained(module, weights)
-    draft.metrics["answer_loss"] = answer_loss(module, measured)
+    draft.metrics["answer_loss"] = answer_loss(module, measured, draft.placement.device)
     draft.metrics["rows"] = float(len(heldout.pairs))
     save_model(draft.path, network, base)
     taught = {target for _, targets in train.examples for target in targets}
@@ -208,13 +209,13 @@ def batches(rows: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
 
 
 @torch.no_grad()
-def answer_loss(module: CausalLM, rows: dict[str, np.ndarray]) -> float:
+def answer_loss(module: CausalLM, rows: dict[str, np.ndarray], device: str) -> float:
     """Mean negative log-likelihood of the answers' tokens, in nats."""
-    module.eval()
+    module.eval().to(device)
     total = 0.0
     for batch in batches(rows):
-        part = {key: torch.from_numpy(array) for key, array in batch.items()}
-        total += module.token_losses(**part).double().sum().item()
+        total += module.token_losses(**on_device(batch, module, device)).double().sum().item()
+    module.cpu()
     return total / int((rows["targets"] != NO_LOSS).sum())
 
 
