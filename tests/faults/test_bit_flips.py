@@ -16,16 +16,16 @@ import pytest
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
-from cluster.manifest import MANIFEST, FileRecord
+from cluster.manifest import MANIFEST
 from cluster.stage import build
 from cluster.store import Store
 from flows.cli import app
 from flows.end_to_end import plan
 from flows.plan.dag import Dag, Node
 from flows.recipe import SHIPPED, Recipe, load
+from tests.chaos.witness import content
 
 MODULES = ("textwrap", "string", "shlex", "queue", "sched", "heapq", "bisect", "copy", "types")
-TIMED = {"metrics.jsonl"}  # rows that say how long a step took
 
 
 class Made:
@@ -91,10 +91,6 @@ class Made:
                 sound = Artifact.load(self.paths[reader.name])
                 assert content(made) == content(sound), f"{reader.name} took {name} as it was"
                 self.unread.add((node.name, name, reader.name))
-
-
-def content(artifact: Artifact) -> dict[str, FileRecord]:
-    return {name: kept for name, kept in artifact.manifest.files.items() if name not in TIMED}
 
 
 @contextmanager
