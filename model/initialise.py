@@ -16,10 +16,12 @@ from model.positions import sinusoids
 def initialise(network: nn.Module) -> None:
     """Draw the weights, from PyTorch's global generator.
 
-    Embeddings and the head N(0, .02). Matrices N(0, 1 / fan-in), so that a layer's output is the
-    size of its input at any width; except those that write to the residual stream, which start at
-    zero. Every block is then the identity at first, and depth does not drown the tokens before the
-    branches have learnt something (Zhang et al. 2019, Fixup; Bachlechner et al. 2021, ReZero).
+    Embeddings and the head N(0, .02), but embeddings that are scaled by sqrt(width) and meet
+    sinusoids N(0, 1 / width), lest these drown them (Vaswani et al. 2017, released code). Matrices
+    N(0, 1 / fan-in), so that a layer's output is the size of its input at any width; except those
+    that write to the residual stream, which start at zero. Every block is then the identity at
+    first, and depth does not drown the tokens before the branches have learnt something (Zhang et
+    al. 2019, Fixup; Bachlechner et al. 2021, ReZero).
 
     Learned positions start as sinusoids of that size, between which a shift is one linear map. From
     random ones a masked LM, which knows a token by its neighbours only, takes thousands of steps to
@@ -39,7 +41,8 @@ def initialise(network: nn.Module) -> None:
         elif name == "head":
             nn.init.normal_(module.weight, std=head_std)
         elif isinstance(module, nn.Embedding):
-            nn.init.normal_(module.weight, std=0.02)
+            drowned = config.scale_embedding and config.positions == "sinusoidal"
+            nn.init.normal_(module.weight, std=config.width**-0.5 if drowned else 0.02)
         elif isinstance(module, nn.Linear):
             if name.endswith(("out", ".down")):
                 nn.init.zeros_(module.weight)

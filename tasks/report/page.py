@@ -44,7 +44,7 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
     for artifact in artifacts:
         stages[artifact.manifest.stage].append(artifact)
     if stages["compare"]:  # the score of one variant does not stand for the run
-        del stages["evaluate"]
+        stages.pop("evaluate", None)
     return {
         "recipe": recipe,
         "stages": len(artifacts),

@@ -7,7 +7,7 @@ from tasks.tokens.encoder import load
 from tasks.training.settings import ModelSettings
 
 
-@stage(version=1)
+@stage(version=2)
 def fresh(tokenizer: Artifact, model: ModelSettings, context: int, seed: int, draft: Draft) -> None:
     """Draw the weights of a network for a vocabulary and so many tokens of context.
 

@@ -13,7 +13,7 @@ from pydantic import (
 
 from cluster.errors import BadInput
 from cluster.settings import Aside, Settings, said
-from model.config import MATRIX_KINDS, Family, ParameterKind, from_depth, resized
+from model.config import MATRIX_KINDS, Family, ParameterKind, Positions, from_depth, resized
 from model.longer import Extension, lengthened
 from model.objectives.catalog import DEFAULT, OBJECTIVES, ObjectiveName
 from model.objectives.generator import SIZE
@@ -39,6 +39,8 @@ WITHOUT_HEAD = ("sentence_comparison", DETECTION)
 """Objectives that the network learns without its LM head."""
 SIZES = {"depth", "width", "heads", "kv_heads"}
 """What of a network's settings is a size."""
+OWN = {"head_dim", "positions", "dropout"}
+"""What of them is as in the shape unless it is said."""
 ScheduleName = Literal["constant", "linear", "cosine", "wsd", "inverse_sqrt"]
 
 
@@ -70,6 +72,17 @@ class ModelSettings(Settings):
     width: int | None = Field(None, ge=2, description="size of the residual stream")
     heads: int | None = Field(None, ge=1, description="attention heads")
     kv_heads: int | None = Field(None, ge=1, description="key and value heads; null is all heads")
+    head_dim: int | None = Field(
+        None,
+        ge=1,
+        description="numbers of a head's queries, keys and values; null: the shape's",
+    )
+    positions: Positions | None = Field(
+        None, description="how tokens know where they are; null is as in the shape"
+    )
+    dropout: float | None = Field(
+        None, ge=0, lt=1, description="share of numbers dropped in training; null is the shape's"
+    )
     mup: bool = Field(
         False,
         description="muP: what was tuned on a narrow network holds on a wide one (Yang et al. "
@@ -124,15 +137,18 @@ class ModelSettings(Settings):
         from dataclasses import replace
 
         given = self.model_dump(include=SIZES, exclude_none=True)
+        own = self.model_dump(include=OWN, exclude_none=True)
         base = self.mup_base_width if self.mup else None
         try:
             if self.origin:
                 return lengthened(shape_of(self.origin), context, self.longer)
             if self.preset:
                 shape = resized(preset(self.preset), **given)
-                return replace(shape, vocab_size=vocab_size, context=context, mup_base_width=base)
-            sizes = {"vocab_size": vocab_size, "context": context, "depth": DIAL} | given
-            return replace(from_depth(family=self.family, **sizes), mup_base_width=base)
+                own |= {"vocab_size": vocab_size, "context": context}
+            else:
+                sizes = {"vocab_size": vocab_size, "context": context, "depth": DIAL} | given
+                shape = from_depth(family=self.family, **sizes)
+            return replace(shape, mup_base_width=base, **own)
         except ValueError as error:
             raise BadInput(str(error)) from error
 

@@ -21,7 +21,7 @@ from tasks.training.settings import (
 log = logging.getLogger("headrace.pretrain")
 
 
-@stage(version=6, trains=True)
+@stage(version=7, trains=True)
 def pretrain(
     shards: Artifact,
     tokenizer: Artifact,

@@ -66,6 +66,17 @@ def is_test(name: str) -> bool:
     return bool(TEST_FOLDERS & set(path.parts[:-1])) or path.name.startswith("test_")
 
 
+def parsed_file(path: Path) -> tuple[ast.Module, list[str]] | None:
+    """A file's tree and lines; None for a file that is not valid UTF-8 Python of this version."""
+    source = path.read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes in other people's files
+        try:
+            return ast.parse(source), source.decode("utf-8").splitlines()
+        except (SyntaxError, ValueError):
+            return None
+
+
 def first_sentence(docstring: str) -> str | None:
     """The first sentence of a docstring on one line; None when it does not read like one."""
     paragraph = " ".join(docstring.strip().split("\n\n")[0].split())
@@ -81,7 +92,7 @@ def _snippets(files: Files) -> list[Snippet]:
     rows = []
     for name, path in files:
         parts = PurePosixPath(name).parts
-        if len(parts) < 2 or is_test(name) or not (parsed := _parse(path)):
+        if len(parts) < 2 or is_test(name) or not (parsed := parsed_file(path)):
             continue
         tree, lines = parsed
         texts = (_head(lines[f.lineno - 1 : f.end_lineno]) for _, f in _functions(tree))
@@ -110,7 +121,7 @@ def _evenly(rows: list[Snippet], label: str, count: int) -> list[Snippet]:
 
 
 def _pairs(name: str, path: Path) -> Iterator[Pair]:
-    if is_test(name) or not (parsed := _parse(path)):
+    if is_test(name) or not (parsed := parsed_file(path)):
         return
     module = ".".join(PurePosixPath(name).with_suffix("").parts).removesuffix(".__init__")
     for number, (around, function) in enumerate(_functions(parsed[0]), start=1):
@@ -145,14 +156,3 @@ def _functions(tree: ast.Module) -> Iterator[tuple[tuple[str, ...], Function]]:
                 yield around, node
             elif isinstance(node, ast.ClassDef):
                 waiting.append(((*around, node.name), node.body))
-
-
-def _parse(path: Path) -> tuple[ast.Module, list[str]] | None:
-    """A file's tree and lines; None for a file that is not valid UTF-8 Python of this version."""
-    source = path.read_bytes()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in other people's files
-        try:
-            return ast.parse(source), source.decode("utf-8").splitlines()
-        except (SyntaxError, ValueError):
-            return None

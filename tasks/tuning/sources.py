@@ -28,6 +28,7 @@ from tasks.tuning.rows import (
     split_each_class,
 )
 from tasks.tuning.settings import HeadSettings
+from tasks.tuning.text_to_text.settings import PairsSettings
 
 
 def labelled_rows(
@@ -103,6 +104,8 @@ def describe(settings: HeadSettings | OfData) -> str:
             f"the package a function of {settings.data} comes from, by its first lines; lines that "
             "name the package are kept, and no file is on both sides of the split"
         )
+    if isinstance(settings, PairsSettings):
+        return f"statements of {settings.data}, each with its syntax in words"
     return (
         f"what a function of {settings.data} does, in its docstring's first sentence; whole "
         "modules are held out of tuning, though pretraining on the same source has read them"

@@ -1,6 +1,7 @@
 """The recipe `guide`: a small model of every family, trained with the same FLOPs, side by side."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from flows.end_to_end import plan
 from flows.plan.dag import Dag
 from flows.recipe import Recipe, load, overridden
 from flows.variants import variants
+from model import hub
 from model.hub import load_headed
 from tests.flows.test_adapt import carried_out
 
@@ -117,3 +119,52 @@ def test_a_name_and_its_changes_join_with_what_else_is_varied() -> None:
 def test_a_family_that_is_varied_brings_its_objective() -> None:
     recipe = load("smoke", ["over={model.family: [decoder, encoder]}"])
     assert [one.recipe.training.objective for one in variants(recipe)] == ["causal", "masked"]
+
+
+def test_the_ablations_change_one_part_of_the_transformer_at_a_time() -> None:
+    recipe = load("guide-ablations")
+    shapes = {one.label: one.recipe.model.config(1_024, 48) for one in variants(recipe)}
+    assert recipe.seeds == 3 and recipe.from_nothing
+    base = asdict(shapes.pop("base"))
+    assert (base["positions"], base["norm_placement"], base["head_dim"]) == (
+        "sinusoidal",
+        "post",
+        16,
+    )
+    changed = {
+        label: {key for key, value in asdict(shape).items() if value != base[key]}
+        for label, shape in shapes.items()
+    }
+    parts = {label: label.split(",")[1].split("=")[0] for label in changed}
+    assert list(parts.values()).count("heads") == 3 and len(set(parts.values())) == 5
+    for label, part in parts.items():
+        assert changed[label] == ({part} if part != "heads" else {part, "kv_heads", "head_dim"})
+
+
+def test_ablations_are_compared_by_what_was_translated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
+    rows = [
+        {
+            "code": f"The wheel of mill {i} turns all day. Water runs {i} times below it.",
+            "tree": f"{i} the wheel",
+        }
+        for i in range(60)
+    ]
+    pairs = tmp_path / "rows.jsonl"
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = (
+        f"sources=[{{path: {pairs}, text: code}}]", "filters.preset=basic", "dedup.fuzzy=false",
+        f"translate.data={pairs}", "tokenizer.vocab_size=280", "seeds=2", "translate.epochs=2",
+        "over={model.positions: [learned]}",
+    )  # fmt: skip
+    done = carried_out(load("guide-ablations", said), "report")
+    facts = done["compare"].manifest.facts
+    assert facts["metric"] == "bleu" and facts["higher_is_better"]
+    assert [one["label"] for one in facts["variants"]] == ["base", "base,positions=learned"]
+    assert all(one["n"] == 2 for one in facts["variants"])
+    kept = [
+        hub.load_config(done[f"translate/{one['label']},seed=0"].path) for one in facts["variants"]
+    ]
+    assert [one.positions for one in kept] == ["sinusoidal", "learned"]

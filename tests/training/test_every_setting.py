@@ -69,6 +69,7 @@ OTHER: dict[str, Any] = {
     "model.family": "encoder_decoder",
     "model.depth": 3,
     "model.width": 96,
+    "model.positions": "sinusoidal",
     "placement.micro_batch_tokens": 32,
 }
 """Values for leaves whose own value, or constraints, do not lead to another one that is allowed."""

@@ -3,22 +3,25 @@ and put into batches of rows that are about as long as each other.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from cluster.errors import BadInput
 from model.config import Family
+from tasks.data.reading.sources import PYTHON
 from tasks.data.row_files import read_row_file
 from tasks.tokens.chat import NO_LOSS
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.frames import read_frame
 from tasks.tokens.permutation import permute
 from tasks.tuning.common import padded
-from tasks.tuning.files import row_file
+from tasks.tuning.files import python_rows, row_file
 from tasks.tuning.rows import digest, distinct, held_apart, split
 from tasks.tuning.text_to_text.settings import SHARES, PairsSettings, TextToTextSettings
+from tasks.tuning.trees import statements_of_python
 
 Arrays = dict[str, np.ndarray]
 
@@ -81,27 +84,32 @@ def rows_of(settings: TextToTextSettings) -> Sides:
 
 def read_twins(fields: PairsSettings, data: str, rejects: Counter[str]) -> list[Twin]:
     """The rows of a file, in hash order; those that are empty or repeated are counted."""
-    rows, path = [], row_file(data)
-    for number, row in read_row_file(path):
+    rows = []
+    for place, row in _records(data):
         if missing := [name for name in (fields.source, fields.target) if name not in row]:
-            raise BadInput(
-                f"{path}, line {number} has no '{missing[0]}'; it has {', '.join(sorted(row))}"
-            )
+            raise BadInput(f"{place} has no '{missing[0]}'; it has {', '.join(sorted(row))}")
         targets = row[fields.target]
         texts = [row[fields.source], *(targets if isinstance(targets, list) else [targets])]
         if not all(isinstance(text, str) for text in texts):
-            raise BadInput(
-                f"{path}, line {number}: '{fields.source}' and '{fields.target}' must be texts"
-            )
+            raise BadInput(f"{place}: '{fields.source}' and '{fields.target}' must be texts")
         source, *written = (text.strip() for text in texts)
         if not source or not written or not all(written):
             rejects["empty"] += 1
         else:
-            label = str(row.get("id", number))
+            label = str(row.get("id", place))
             rows.append(Twin(label, fields.prefix + source, source, tuple(written)))
     kept = distinct(rows, lambda row: row.order)
     rejects["repeated_row"] += len(rows) - len(kept)
     return sorted(kept, key=lambda row: row.order)
+
+
+def _records(data: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Place and fields of every row of a file, or of the embedded corpus."""
+    if data.startswith(PYTHON):
+        yield from statements_of_python(python_rows(data))
+        return
+    path = row_file(data)
+    yield from ((f"{path}, line {number}", row) for number, row in read_row_file(path))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ class PairsSettings(Settings):
     """A file of texts, and of what is to be written for them."""
 
     data: Annotated[str, ROWS] = Field(
-        description="a file of rows: .jsonl, .csv or .tsv (also compressed)"
+        description="a file of rows: .jsonl, .csv or .tsv (also compressed); python://stdlib has "
+        "statements (`code`) and their syntax in words (`tree`)"
     )
     source: str = Field("source", description="the field of a row that holds the text to read")
     target: str = Field(
