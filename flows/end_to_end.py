@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from flows.ablation import Scores, ablation
+from flows.mixing import mixing
 from flows.own_stages import behind, beside
 from flows.plan.agreement import check_tokenizers
 from flows.plan.dag import Dag, Node
@@ -310,6 +311,12 @@ def published_law(dag: Dag, recipe: Recipe) -> Node:
     return reproduction(dag, recipe, lambda dag, arm: prepare_data(dag, arm).shards)
 
 
+def mixed(dag: Dag, recipe: Recipe) -> Node:
+    """A mixture of the sources, found by a swarm of small runs and confirmed by larger ones."""
+    data = prepare_data(dag, recipe)
+    return mixing(dag, recipe, data.shards, data.tokenizer)
+
+
 def plan(goal: str, dag: Dag, recipe: Recipe) -> Dag:
     """Add the stages of a goal, and the report on them, to a plan."""
     GOALS[goal](dag, recipe)
@@ -326,4 +333,5 @@ GOALS: dict[str, Callable[[Dag, Recipe], object]] = {
     "pretrain": pretrained,
     "sweep": scaling_laws,
     "reproduce": published_law,
+    "mix": mixed,
 }

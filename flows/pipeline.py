@@ -34,7 +34,7 @@ from flows.publishing import artifacts_of, origin, publish, results, tell, urls
 from flows.recipe import Recipe, overridden
 
 NAME = 160  # characters of a run's name
-Goal = Literal["all", "data", "pretrain", "sweep", "reproduce"]
+Goal = Literal["all", "data", "pretrain", "sweep", "reproduce", "mix"]
 log = logging.getLogger("headrace.run")
 
 

@@ -38,6 +38,7 @@ from tasks.dense.settings import DenseSettings
 from tasks.evaluation.answers import AnswerSettings
 from tasks.evaluation.heldout.settings import HeldoutSettings
 from tasks.evaluation.judging.settings import JudgeSettings
+from tasks.mixing.settings import MixSettings
 from tasks.reproduction.settings import ReproduceSettings
 from tasks.scaling.law.settings import FitSettings
 from tasks.scaling.sweep.plan import SweepSettings
@@ -107,6 +108,7 @@ class Recipe(Settings):
     pretrain: PretrainSettings | None = Field(PretrainSettings(), validate_default=True)
     sweep: SweepSettings | None = SweepSettings()
     fit: FitSettings = FitSettings()
+    mix: MixSettings = MixSettings()
     reproduce: ReproduceSettings | None = Field(
         None, description="a published law that `headrace reproduce` puts to the test"
     )

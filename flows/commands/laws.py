@@ -1,5 +1,6 @@
 """Laws put to the test: what they foretold against what came, and published ones by own sweeps."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +9,7 @@ import typer
 from cluster.errors import BadInput
 from cluster.home import home as root
 from flows.commands.carrying_out import carry_out
-from flows.commands.options import AsJson, Home, Overrides, Rebuild
+from flows.commands.options import AsJson, Home, Overrides, Rebuild, RecipeName
 from flows.views.output import output
 
 if TYPE_CHECKING:
@@ -68,6 +69,40 @@ def reproduce(
     )
 
 
+def mix(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    rebuild: Rebuild = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """The mixture of the sources that a swarm of small runs proposes, and larger ones confirm.
+
+    The swarm varies the weights; a regression of the held-out loss on each source says which are
+    best on average. The runs that confirm it train the proposed, the natural and the uniform
+    mixture on as many tokens, with the same seeds.
+    """
+    from flows.recipe import load
+    from flows.views.laws import show_mixture
+
+    made = partial(load, recipe, overrides or ())
+    carry_out("mix", made, overrides, rebuild, as_json, result_of=mixture_of, shown=show_mixture)
+
+
+def mixture_of(record: dict[str, Any]) -> dict[str, Any]:
+    """What a run proposes, and whether it was confirmed: of stages that came to their end."""
+    from cluster.artifact import Artifact
+
+    made = {s["stage"]: s["artifact"] for s in record["stages"] if s["artifact"]}
+    found: dict[str, Any] = {"weights": None, "prediction": None, "runs": []}
+    if "propose" in made:
+        found |= Artifact.load(Path(made["propose"])).manifest.facts
+    if "confirm" in made:
+        facts = Artifact.load(Path(made["confirm"])).manifest.facts
+        found |= {"confirmed": {key: facts[key] for key in ("mixtures", "against", "rows")}}
+    return found
+
+
 def recipe_of(name: str) -> str:
     """The recipe of a law by its name; a path stays as it is. Raises BadInput for one unknown."""
     from cluster.settings import nearest
@@ -108,3 +143,4 @@ def register(app: typer.Typer) -> None:
     """Add these commands to the application."""
     app.command()(forecasts)
     app.command()(reproduce)
+    app.command()(mix)

@@ -23,17 +23,31 @@ def mixture_of(dag: Dag, recipe: Recipe) -> Mixture | None:
     weights = {labels[s.path]: s.weight for s in recipe.sources}
     made = recipe.made_sources
     weights |= {label: made[label].weight for label in made}
-    caps = {labels[s.path]: s.max_epochs for s in recipe.sources if s.max_epochs is not None}
-    most = {label: made[label].max_epochs for label in made}
-    caps |= {label: epochs for label, epochs in most.items() if epochs is not None}
     stages = tuple(_resolved(stage, labels) for stage in recipe.training.mixture)
-    return Mixture(stages=stages or (MixtureStage(weights=weights),), max_epochs=caps)
+    return Mixture(
+        stages=stages or (MixtureStage(weights=weights),), max_epochs=capped(dag, recipe)
+    )
 
 
-def packing_of(recipe: Recipe) -> PackingSettings | None:
-    """What the packing's index is to be; None where the stream is cut as it lies."""
+def capped(dag: Dag, recipe: Recipe) -> dict[str, float]:
+    """How often a source may be seen at most, by label, of those that have a cap."""
+    labels, made = _labels(dag, recipe), recipe.made_sources
+    caps = {labels[s.path]: s.max_epochs for s in recipe.sources}
+    caps |= {label: made[label].max_epochs for label in made}
+    return {label: epochs for label, epochs in caps.items() if epochs is not None}
+
+
+def source_names(dag: Dag, recipe: Recipe) -> list[str]:
+    """The labels of all sources, sorted as the shards have them."""
+    return sorted(set(_labels(dag, recipe).values()))
+
+
+def packing_of(recipe: Recipe, mixed: bool = False) -> PackingSettings | None:
+    """What the packing's index is to be, of a training that is `mixed` or as the recipe says; None
+    where the stream is cut as it lies.
+    """
     training = recipe.training
-    if training.packing == "concatenate" and not recipe.mixes:
+    if training.packing == "concatenate" and not (mixed or recipe.mixes):
         return None
     size = window(training.objective, recipe.model.family, training.context, training.rates)
     return PackingSettings(kind=training.packing, context=size)

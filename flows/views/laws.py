@@ -43,6 +43,40 @@ def show_claims(out: Output, result: Mapping[str, Any]) -> None:
     out.say(f"\npage     {result['report']}")
 
 
+def show_mixture(out: Output, result: Mapping[str, Any]) -> None:
+    """The weights with their bands, what is foretold of them, and what the larger runs say."""
+    if not result["weights"]:
+        return
+    out.say("")
+    told, explained = result["prediction"]["by_source"], result["explained"]
+    columns = ("source", "weight", "loss of a small run", "R squared of runs left out")
+    out.table(
+        columns,
+        (
+            (
+                name,
+                _told(weight, result["bands"][name]),
+                _told(told[name]["loss"], (told[name]["low"], told[name]["high"])),
+                f"{explained[name]:.2f}",
+            )
+            for name, weight in result["weights"].items()
+        ),
+    )
+    if confirmed := result.get("confirmed"):
+        out.say("")
+        out.table(
+            ("mixture", "mean held-out loss"),
+            ((name, f"{loss:.4f}") for name, loss in confirmed["mixtures"].items()),
+        )
+        for name, gap in confirmed["against"].items():
+            low, high = gap["interval"] or (float("nan"),) * 2
+            verdict = "better than" if gap["beats"] else "not shown to be better than"
+            out.say(
+                f"proposed is {verdict} {name}: {gap['difference']:+.4f} nats [{low:+.4f}, "
+                f"{high:+.4f}], {gap['n']} seeds"
+            )
+
+
 def _told(value: float | None, band: Sequence[float] | None) -> str:
     if value is None:
         return ""

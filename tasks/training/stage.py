@@ -34,12 +34,13 @@ def pretrain(
     variant: bool = False,
     start: Artifact | None = None,
     exams: AskedExams | None = None,
+    proposal: Artifact | None = None,
 ) -> None:
     """Train a network on the shards' training split, from scratch or going on from the model
     `start`; the artifact is its model folder. Without a packing, samples are windows of the split;
-    a mixture needs one. The network sits `exams` as it is after some steps. A `variant` is one of
-    several: if it diverges or runs out of memory its facts say so (`status`, `why`), and it has no
-    model.
+    a mixture, given or that of a `proposal` (stage `propose`), needs one. The network sits `exams`
+    as it is after some steps. A `variant` is one of several: if it diverges or runs out of memory
+    its facts say so (`status`, `why`), and it has no model.
 
     Files: `config.json`, `model.safetensors`, `tokenizer.json`, `tokenizer_config.json`, and
     `metrics.jsonl` with a row per step; where the objective learns something beside the network,
@@ -61,6 +62,8 @@ def pretrain(
 
     encoder = load(tokenizer)
     vocabulary = vocabulary_of(encoder, settings, model.family)
+    if proposal:
+        mixture = Mixture.model_validate(proposal.manifest.facts["mixture"])
     draft.tracker.params(
         {**settings.identity(), "model": model.model_dump(mode="json"), "seed": seed}
     )
