@@ -56,6 +56,7 @@ class Runs:
 
     def __init__(self, dag: Dag, recipe: Recipe, shards: Node, tokenizer: Any):
         self.dag, self.recipe, self.shards, self.tokenizer = dag, recipe, shards, tokenizer
+        self.heldout_tokens = recipe.mix.domain_tokens
         settings = packing_of(recipe, mixed=True)
         self.packing = dag.add(packing, shards=shards, settings=settings)
 
@@ -81,7 +82,7 @@ class Runs:
             label=label,
             model=model,
             shards=self.shards,
-            tokens=self.recipe.mix.domain_tokens,
+            tokens=self.heldout_tokens,
         )
 
 
