@@ -62,9 +62,17 @@ def test_d01_ray_listens_on_the_loopback_and_tells_strangers_nothing(ray_session
                 assert reply.status_code in (401, 403, 404, 415), (address, path, reply.text)
 
 
+def living() -> Iterator[tuple[psutil.Process, list[str]]]:
+    """The processes below this one, with their command lines; some end meanwhile."""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if line := process.cmdline():
+                yield process, line
+
+
 def test_d04_ray_has_no_dashboard_and_the_daemons_that_it_needs(ray_session: None) -> None:
     """Each of the others imports Ray anew, at the start of every run."""
-    told = {process: process.cmdline() for process in psutil.Process().children(recursive=True)}
+    told = dict(living())
     lines = [" ".join(line) for line in told.values()]
     assert any("raylet/raylet" in line for line in lines)
     assert not [line for line in lines if "monitor.py" in line or "dashboard.py" in line]

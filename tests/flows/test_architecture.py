@@ -47,7 +47,7 @@ def test_the_table_has_a_row_a_part_and_the_total(capsys: pytest.CaptureFixture[
     (attention,) = (line for line in lines if line.split()[:2] == ["attention", "12"])
     assert "28,348,416" in attention and "25.9%" in attention
     (head,) = (line for line in lines if line.lstrip().startswith("head transform"))
-    assert "(622,650)" in head
+    assert "(592,128)" in head
     (total,) = (line for line in lines if line.lstrip().startswith("total"))
     assert "109,482,240" in total and "710M" in total
     assert any("encoders are published without their head" in line for line in lines)
