@@ -12,12 +12,16 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cluster.artifact import Artifact, faults
+from cluster.environment import given
 from cluster.errors import BadInput, StageFailed
+from cluster.manifest import FETCHED
 from cluster.runs import RunRecord, records
 from cluster.store import Store
+from cluster.url_secrets import hidden
 from flows.end_to_end import plan
 from flows.plan.dag import Dag
 from flows.plan.price import price
@@ -31,8 +35,10 @@ from tasks.forgetting.journal import Journal, journals
 from tasks.forgetting.keeping import erasure_of
 from tasks.forgetting.making import make, pack_again, rewind
 from tasks.forgetting.removal import places, remove
+from tasks.forgetting.scrubbing import scrub
 from tasks.forgetting.trace import Trace, follow
 
+NO_TEXT = "it holds a piece of the text, and is neither text nor a database: remove it by hand"
 Run = Callable[[Dag, Recipe, str], Mapping[str, Any]]
 """Carries out a plan of a recipe to a goal; the record of the run."""
 
@@ -157,9 +163,13 @@ def carried_out(erasing: Erasing, asked: Asked, run: Run) -> Journal:
                 f"run {record['id']} failed while it made again what the rows were in: nothing old "
                 "was removed; mend it (`headrace logs`) and give the same command again"
             )
-    made = proved(erasing)
+    wanted = erased_runs(erasing)
+    made = proved(erasing, wanted)
+    beside = scrub(store.root, wanted, _kept_apart(store))
     told = certificate(erasing.journal, asked, erasing.trace, erasing.changes, made)
     told["places"] = places([change.old.name for change in erasing.changes], store)
+    told["scrubbed"], left = beside
+    told["remains"] += [{"what": path, "why": NO_TEXT} for path in left] + list(elsewhere())
     told["seconds"] = round(time.monotonic() - started, 3)
     return erasing.journal.now("removing", **told)
 
@@ -216,7 +226,31 @@ def _sources(
     return tuple(found) if not asked else None
 
 
-def proved(erasing: Erasing) -> dict[str, Artifact]:
+def erased_runs(erasing: Erasing) -> set[str]:
+    """The runs of words of the erased texts that no kept row has."""
+    found = erasing.trace.found
+    reads = [a for a in erasing.store.artifacts() if a.manifest.stage == "read"]
+    texts = [text for every in found.texts.values() for text in every]
+    return grams.own_grams(texts, reads, set(found.rows))
+
+
+def elsewhere() -> Iterator[dict[str, str]]:
+    """Services that are not this home's, into which nobody looks."""
+    for name in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
+        if address := given(name):
+            why = "a service of yours, which is not looked through: it may show samples of text"
+            yield {"what": hidden(f"{name}={address}"), "why": why}
+
+
+def _kept_apart(store: Store) -> list[Path]:
+    """Folders of a home that are not scrubbed: artifacts, which are immutable and searched or
+    removed as a whole, and what goes with them; copies of sources.
+    """
+    names = ("artifacts", FETCHED, "manifests", "work", "erasures", "downloads")
+    return [store.root / name for name in names]
+
+
+def proved(erasing: Erasing, wanted: set[str]) -> dict[str, Artifact]:
     """What took an artifact's place, by the old fingerprint, every byte compared. Raises
     StageFailed when one is damaged, or holds what is to be gone.
     """
@@ -226,7 +260,7 @@ def proved(erasing: Erasing) -> dict[str, Artifact]:
             if wrong := faults(new):
                 raise StageFailed(f"{new.name}, made again, is damaged: {wrong[0]}")
             made[change.old.fingerprint] = new
-    if left := _holding(erasing, made):
+    if left := _holding(erasing.store, made, wanted):
         raise StageFailed(
             f"{left[0]} still holds a piece of the rows: nothing old was removed. Stages of your "
             "own that give rows other names keep their text; mend them, and run the same command"
@@ -234,12 +268,8 @@ def proved(erasing: Erasing) -> dict[str, Artifact]:
     return made
 
 
-def _holding(erasing: Erasing, made: Mapping[str, Artifact]) -> list[str]:
-    """The new artifacts that hold runs of words that no kept row has."""
-    found, store = erasing.trace.found, erasing.store
-    reads = [a for a in store.artifacts() if a.manifest.stage == "read"]
-    texts = [text for every in found.texts.values() for text in every]
-    wanted = grams.own_grams(texts, reads, set(found.rows))
+def _holding(store: Store, made: Mapping[str, Artifact], wanted: set[str]) -> list[str]:
+    """The new artifacts that hold one of these runs of words."""
     held = [a.name for a in made.values() if grams.holders(a.path, wanted, ())]
     for artifact in made.values():
         if artifact.manifest.stage == "shards":

@@ -25,10 +25,16 @@ WEIGHTS = (".safetensors", ".arrow", ".bin", ".npz")
 
 def grams(text: str) -> set[str]:
     """The runs of 13 words of a text; a shorter text is one run."""
+    return {run for _, _, run in runs(text)}
+
+
+def runs(text: str) -> Iterator[tuple[int, int, str]]:
+    """Where each run begins and ends, and its words with a space between."""
     # In JSON a line ends with two characters, of which the second would be part of a word.
-    words = re.findall(r"\w+", text.replace("\\n", " ").replace("\\t", " "))
-    ends = range(min(WORDS, len(words)), len(words) + 1) if words else ()
-    return {" ".join(words[max(0, end - WORDS) : end]) for end in ends}
+    words = list(re.finditer(r"\w+", re.sub(r"\\[nrt]", "  ", text)))
+    for end in range(min(WORDS, len(words)), len(words) + 1) if words else ():
+        run = words[max(0, end - WORDS) : end]
+        yield run[0].start(), run[-1].end(), " ".join(word[0] for word in run)
 
 
 def own_grams(texts: Iterable[str], reads: Iterable[Artifact], gone: Collection[str]) -> set[str]:

@@ -154,6 +154,38 @@ def test_nothing_that_the_home_keeps_has_a_piece_of_the_text(folder):
     assert not holders(home_of(), wanted, ())
 
 
+def test_pages_logs_replies_and_databases_lose_pieces_of_the_text(folder):
+    import sqlite3
+
+    piece = " ".join(copies()["m"].split()[50:74])  # what follows is in a row that stays, too
+    page, database = home_of() / "runs/old.html", home_of() / "judge/replies.sqlite"
+    page.parent.mkdir(exist_ok=True)
+    page.write_text(f"<p>before {piece.replace(' ', chr(10), 3)} after</p>")
+    database.parent.mkdir()
+    with sqlite3.connect(database) as kept_replies:
+        kept_replies.execute("CREATE TABLE reply (key TEXT PRIMARY KEY, text TEXT)")
+        kept_replies.execute("INSERT INTO reply VALUES ('k', ?)", (json.dumps({"a": piece}),))
+    result = erased(SECRET)
+    assert result["scrubbed"] == [str(database), str(page)]
+    assert "quixotic" not in page.read_text() and "before (erased) after" in page.read_text()
+    with sqlite3.connect(database) as kept_replies:
+        (said,) = kept_replies.execute("SELECT text FROM reply").fetchone()
+    assert json.loads(said) == {"a": "(erased)"}
+    assert b"quixotic" not in database.read_bytes()
+
+
+def test_copies_in_a_shared_store_are_removed(made_once, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HEADRACE_STORE", f"file://{tmp_path / 'shared'}")
+    made = built_home(tmp_path, **BEST_FIT)
+    old = [tmp_path / "shared" / one.name for one in made.values()]
+    assert all(path.is_dir() for path in old)
+    erased(SECRET)
+    assert not any(path.exists() for path in old)
+    new = found_in(planned("pretrain", recipe_of(tmp_path, **BEST_FIT))).values()
+    assert all((tmp_path / "shared" / one.name / "artifact.json").is_file() for one in new)
+
+
 def test_an_erasure_holds_for_later_runs_and_other_sources(folder, tmp_path):
     erased(SECRET)
     words = copies()["m"].split()
