@@ -117,17 +117,37 @@ def _described(name: str) -> dict[str, Any]:
     return {**more, **manifest, "path": str(artifact.path)}
 
 
-def lineage(name: ArtifactName, home: Home = None, as_json: AsJson = False) -> None:
+def lineage(
+    name: ArtifactName,
+    card: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="of a text or shards: write its dataset card, README.md"),
+    ] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
     """What an artifact was made from, down to its source files and their licences."""
     from flows.views.inspection import lineage_of
 
     with output(as_json) as out:
         graph = lineage_of(name)
+        if card is not None:
+            _write_card(name, card)
+            graph["card"] = str(card)
         out.result(graph)
         shown = [n for n in graph["nodes"] if n["kind"] != "file"]
         rows = ((n["id"], n["kind"], _licenses(n), n.get("created", "")[:19]) for n in shown)
         out.table(("made from", "kind", "licences", "created"), rows)
         out.say(f"{len(graph['nodes']) - len(shown)} source files; --json lists them")
+
+
+def _write_card(name: str, path: Path) -> None:
+    from cluster.files import write_atomically
+    from cluster.store import Store
+    from tasks.report.dataset_card import render
+
+    store = Store()
+    write_atomically(path, render(store.get(name), store))
 
 
 def _licenses(node: dict[str, Any]) -> str:

@@ -305,3 +305,15 @@ def test_what_no_row_holds_is_no_erasure(folder):
     done = headrace("erase", "a text that no row has", "--yes")
     assert done.returncode == 2 and "no row" in done.stderr
     assert not kept() and not (Store().root / "erasures").exists()
+
+
+def test_the_card_of_a_dataset_is_from_its_lineage(folder, tmp_path):
+    erased(SECRET)
+    card = tmp_path / "README.md"
+    assert headrace("lineage", "shards", "--card", str(card)).returncode == 0
+    text = card.read_text()
+    assert "license_name: MIT, unknown" in text and "n<1K" in text
+    assert "second.jsonl | 60 |" in text and "MIT (60 rows)" in text
+    assert "erased 3" in text and "3 of the rows were taken out on request" in text
+    refused = headrace("lineage", "pretrain", "--card", str(card))
+    assert refused.returncode == 2 and "is no text" in refused.stderr
