@@ -131,7 +131,6 @@ class Placement(Settings):
             (self.context_parallel == 1, "context_parallel", "1, as workers share either"),
             (self.least_workers is None, "least_workers", "null, as no part can be missing"),
             (self.zero_stage < 3, "zero_stage", "0, 1 or 2"),
-            (not self.compile, "compile", "false"),
         )
         for holds, name, allowed in rules:
             if self.tensor_parallel > 1 and not holds:

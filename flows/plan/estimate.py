@@ -61,7 +61,7 @@ def _training(dag: Dag, recipe: Recipe, config: ModelConfig) -> dict[str, Any]:
     settings, place = recipe.training, recipe.placement
     check_memory(config, settings, place)
     check_context_parallel(config, settings, place.context_parallel)
-    check_tensor_parallel(config, settings, place.tensor_parallel)
+    check_tensor_parallel(config, settings, place)
     sources, doubts = planned_sources(dag, recipe)
     return {
         "tokens": settings.tokens,

@@ -78,7 +78,7 @@ def train_network(
     config = shape(model, vocab_size, settings.context, start)
     check_memory(config, settings, draft.placement)
     check_context_parallel(config, settings, draft.placement.context_parallel)
-    check_tensor_parallel(config, settings, draft.placement.tensor_parallel)
+    check_tensor_parallel(config, settings, draft.placement)
     arranged = None
     if packing:
         arranged = Arrangement(packing.path, mixture, settings.batches)

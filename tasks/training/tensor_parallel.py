@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cluster.errors import BadInput
+from cluster.placement import Placement
 from model.config import ModelConfig
 from tasks.training.settings import PretrainSettings
 
@@ -64,11 +65,14 @@ class ParallelLayout:
         return self.splits[parameter].join(self.team.gather(own))
 
 
-def check_tensor_parallel(config: ModelConfig, training: PretrainSettings, workers: int) -> None:
-    """Raise BadInput when so many workers cannot have a network together."""
+def check_tensor_parallel(
+    config: ModelConfig, training: PretrainSettings, placement: Placement
+) -> None:
+    """Raise BadInput when workers cannot have a network together as the placement says."""
+    workers = placement.tensor_parallel
     if workers == 1:
         return
-    for holds, name, value, allowed in _rules(config, training, workers):
+    for holds, name, value, allowed in _rules(config, training, placement):
         if not holds:
             raise BadInput(
                 f"placement.tensor_parallel is {workers}, and {name} is {value}: {allowed}; "
@@ -119,9 +123,10 @@ def _part_name(name: str, rank: int, size: int) -> str:
 
 
 def _rules(
-    config: ModelConfig, training: PretrainSettings, workers: int
+    config: ModelConfig, training: PretrainSettings, placement: Placement
 ) -> Iterator[tuple[bool, str, object, str]]:
     """What must hold, of what, its value, and what is allowed."""
+    workers = placement.tensor_parallel
     for name in ("heads", "kv_heads", "ffn_width"):
         size = getattr(config, name)
         yield size % workers == 0, f"model.{name}", size, "each worker needs as many of them"
@@ -132,6 +137,9 @@ def _rules(
         yield not value, name, value, "only networks without can be divided"
     norm = config.qk_norm
     yield norm != "all", "qk_norm", norm, "a norm over all heads needs them in one place"
+    drops = placement.compile and config.dropout > 0
+    why = "compiled, workers cannot draw some numbers alike and others not: compile must be false"
+    yield not drops, "dropout", config.dropout, why
     objective, two = training.objective, "replaced_token_detection"
     yield objective != two, "pretrain.objective", objective, "it trains two networks, not one"
     optimizer = training.optimizer.name

@@ -80,9 +80,9 @@ def test_two_ranks_that_share_each_row_have_the_losses_of_one(
     assert tokens == [STEPS * 8 * 8] * 2
 
 
-@pytest.mark.parametrize("zero_stage", [0, 1, 2])
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, "compiled"])
 def test_two_ranks_that_have_a_network_together_train_it_as_one(
-    folder: Path, zero_stage: int
+    folder: Path, zero_stage: int | str
 ) -> None:
     """Losses and gradient norms, of which most are clipped, and in the end the whole weights."""
     alone, together = rows(folder / "undivided"), rows(folder / f"divided-{zero_stage}")

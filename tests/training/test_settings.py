@@ -1,5 +1,7 @@
 """Settings of training: what follows from them, and what is refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from cluster.deepspeed_config import deepspeed_config
@@ -82,8 +84,17 @@ def test_networks_that_cannot_be_divided_are_refused(
     settings = pretrain(**training)
     config = ModelSettings.model_validate(model).config(300, settings.context)
     with pytest.raises(BadInput, match=f"placement.tensor_parallel is 4, and .*{told}"):
-        check_tensor_parallel(config, settings, 4)
-    check_tensor_parallel(config, settings, 1)
+        check_tensor_parallel(config, settings, Placement(workers=4, tensor_parallel=4))
+    check_tensor_parallel(config, settings, Placement())
+
+
+def test_dropout_is_not_compiled_in_a_divided_network() -> None:
+    settings = pretrain()
+    config = replace(ModelSettings(width=64, heads=4).config(300, settings.context), dropout=0.1)
+    team = Placement(workers=4, tensor_parallel=4)
+    check_tensor_parallel(config, settings, team)
+    with pytest.raises(BadInput, match=r"dropout is 0\.1: compiled, .* compile must be false"):
+        check_tensor_parallel(config, settings, team.model_copy(update={"compile": True}))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +103,6 @@ def test_networks_that_cannot_be_divided_are_refused(
         ({"zero_stage": 3}, "zero_stage is 3: it must be 0, 1 or 2; or set"),
         ({"context_parallel": 2}, "context_parallel is 2"),
         ({"least_workers": 2}, "least_workers is 2"),
-        ({"compile": True}, "compile is True"),
     ],
 )
 def test_what_does_not_go_with_divided_networks_is_refused(
@@ -135,6 +145,7 @@ def test_half_precision_is_autocast(precision: str, autocast: tuple[bool, str]) 
         precision=precision,
         zero_stage=2,
         offload=None,
+        on_gpu=False,
         clip=1.0,
     )
     assert tuple(config["torch_autocast"].values()) == autocast

@@ -8,6 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -36,6 +37,7 @@ def main(folder: Path, rank: int) -> None:
     for stage in range(3):
         team = Placement(workers=2, tensor_parallel=2, zero_stage=stage)
         train(divided_job(folder / f"divided-{stage}"), team)
+    compiled(folder)
     train(uneven_job(folder / "uneven"), Placement(workers=2, zero_stage=1))
     sit_exams(folder, rank)
     stop_and_go_on(folder, rank)
@@ -77,6 +79,14 @@ def sit_exams(folder: Path, rank: int) -> None:
         train(toy.sitting_job(folder / f"sitting-{stage}-{parts}"), place)
     told = error_of(toy.sitting_job(folder / "unseated", toy.Broken), Placement(workers=2))
     (folder / f"unseated-{rank}.txt").write_text(told)
+
+
+def compiled(folder: Path) -> None:
+    """A network that both have together, compiled: traced, without the minute that code takes."""
+    real = torch.compile
+    with mock.patch.object(torch, "compile", lambda call, **_: real(call, backend="eager")):
+        team = Placement(workers=2, tensor_parallel=2, compile=True)
+        train(divided_job(folder / "divided-compiled"), team)
 
 
 def stop_and_go_on(folder: Path, rank: int) -> None:
