@@ -35,7 +35,7 @@ def domain_losses(model: Artifact, shards: Artifact, tokens: int, draft: Draft) 
     draft.metrics = {"mean_loss": sum(losses.values()) / len(losses)}
 
 
-@stage(version=1, tracked=True)
+@stage(version=2, tracked=True)
 def propose(swarm: list[Artifact], settings: ProposeSettings, draft: Draft) -> None:
     """The mixture of the least mean loss, by a regression of the swarm's losses. Facts: `weights`
     with their 90 % `bands`, `mixture`, `prediction` for a run of the swarm (`loss`, `low`, `high`

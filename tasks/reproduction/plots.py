@@ -204,7 +204,7 @@ def _valley(columns: Mapping[str, Any], budget: float) -> tuple[np.ndarray, np.n
 def _lines(points: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Callable[[Axes], None]:
     def draw(axes: Axes) -> None:
         for place, (name, (x, y)) in enumerate(points.items()):
-            shade, label = shade_of(place, len(points)), name
+            shade, label = shade_of(place + 1, len(points) + 1), name
             if len(x) > 1:
                 slope, level = np.polyfit(np.log(x), np.log(y), 1)
                 ends = np.array([min(x), max(x)])
