@@ -10,7 +10,8 @@ from model.config import ModelConfig
 
 
 class LayerCache:
-    """Tensors `[B, K, S, *]` of one layer: keys and values, or latents (`LatentAttention`).
+    """Tensors `[B, K, S, *]` of one layer: keys and values, latents (`LatentAttention`), or the
+    states of a cell.
 
     They lie at the start of buffers with room for more, so that a new token is one small copy.
     """
@@ -32,6 +33,10 @@ class LayerCache:
             buffer.narrow(2, self.length, tensor.shape[2]).copy_(tensor)
         self.length = end
         return tuple(buffer.narrow(2, 0, end) for buffer in self.buffers)
+
+    def last(self) -> Tensor:
+        """What was added last, `[B, K, E]`: of recurrent layers, the state they have come to."""
+        return self.buffers[0][:, :, self.length - 1]
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows in this order."""

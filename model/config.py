@@ -11,15 +11,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from model.config_records import ExpertConfig, LatentConfig, Rope, RopeScaling, require
-from model.styles import STYLES
+from model.config_checks import check_latent, check_recurrent
+from model.config_records import (
+    ExpertConfig,
+    LatentConfig,
+    RecurrentConfig,
+    Rope,
+    RopeScaling,
+    require,
+)
+from model.styles import RECURRENT, STYLES
 
 Family = Literal["decoder", "encoder", "encoder_decoder"]
 Norm = Literal["rms", "layer"]
 NormPlacement = Literal["pre", "post", "sandwich", "after"]
 Residual = Literal["serial", "parallel", "parallel_norms"]
 Positions = Literal[
-    "rope", "learned", "sinusoidal", "alibi", "relative", "disentangled", "relative_sinusoidal"
+    "rope", "learned", "sinusoidal", "alibi", "relative", "disentangled", "relative_sinusoidal",
+    "none",
 ]  # fmt: skip
 Activation = Literal["swiglu", "geglu", "geglu_exact", "gelu", "gelu_tanh", "relu", "relu2"]
 Bias = Literal["none", "qkv", "attention", "feedforward", "all"]
@@ -99,6 +108,8 @@ class ModelConfig:
     heads together (OLMo 2)."""
     latent: LatentConfig | None = None
     """Multi-head latent attention in place of multi-head attention."""
+    recurrent: RecurrentConfig | None = None
+    """Recurrent layers in place of attention and feed-forward; of the sizes the width is theirs."""
     window: int | None = None
     """A token sees itself and the `window - 1` tokens before it (in an encoder, also after it);
     None sees all."""
@@ -152,7 +163,9 @@ class ModelConfig:
         for holds, name, allowed in self._rules():
             require(holds, name, getattr(self, name), allowed)
         if self.latent is not None:
-            _check_latent(self, self.latent)
+            check_latent(self, self.latent)
+        if self.recurrent is not None:
+            check_recurrent(self, self.recurrent)
 
     def _rules(self) -> Iterator[tuple[bool, str, str]]:
         """What must hold, the field that is at fault when it does not, and what is allowed."""
@@ -259,9 +272,19 @@ class ModelConfig:
         return self.segments > 0 and self.positions != "relative_sinusoidal"
 
     @property
+    def apart(self) -> bool:
+        """Whether an encoder's two directions know nothing of each other."""
+        return self.recurrent is not None and self.recurrent.apart
+
+    @property
     def embedded(self) -> int:
-        """Numbers of an embedding."""
-        return self.embedding_width or self.width
+        """Numbers of an embedding; each direction that is apart reads the whole of one."""
+        return self.embedding_width or (self.width // 2 if self.apart else self.width)
+
+    @property
+    def head_width(self) -> int:
+        """Numbers that the LM head reads."""
+        return self.embedded if self.head_transform or self.apart else self.width
 
     @property
     def score_scale(self) -> float:
@@ -317,6 +340,7 @@ def from_depth(
     heads: int | None = None,
     kv_heads: int | None = None,
     family: str = "decoder",
+    recurrent: RecurrentConfig | None = None,
 ) -> ModelConfig:
     """The shape of a given depth; `width`, `heads` and `kv_heads` override what it implies.
 
@@ -330,6 +354,8 @@ def from_depth(
     require(family in CHOICES["family"], "family", family, " | ".join(CHOICES["family"]))
     require(depth >= 1, "depth", depth, "at least 1")
     width = width or max(32, round(depth * min(8 * depth, 128) / 32) * 32)
+    if recurrent is not None:
+        return _recurrent(family, vocab_size, context, width, depth, heads or kv_heads, recurrent)
     heads = heads or width // _head_dim(width)
     require(width % heads == 0, "heads", heads, f"a divisor of the width {width}")
     style = STYLES[family]
@@ -388,13 +414,17 @@ def _head_dim(width: int) -> int:
     return size
 
 
-def _check_latent(config: ModelConfig, latent: LatentConfig) -> None:
-    dims = f"even and below the {config.head_dim} of head_dim"
-    plain = latent.rope_dim % 2 == 0 and latent.rope_dim < config.head_dim
-    require(plain, "latent.rope_dim", latent.rope_dim, dims)
-    one_each = f"{config.heads}, all heads: latent attention shares a latent, not heads"
-    require(config.kv_heads == config.heads, "kv_heads", config.kv_heads, one_each)
-    require(config.positions == "rope", "positions", config.positions, "rope with model.latent")
-    require(config.qk_norm == "none", "qk_norm", config.qk_norm, "none with model.latent")
-    require(config.rotary_dim is None, "rotary_dim", config.rotary_dim, "None with model.latent")
-    require(config.bias == "none", "bias", config.bias, "none with model.latent")
+def _recurrent(
+    family: str,
+    vocab_size: int,
+    context: int,
+    width: int,
+    depth: int,
+    heads: int | None,
+    recurrent: RecurrentConfig,
+) -> ModelConfig:
+    """The shape of a recurrent network, which has no heads."""
+    require(heads is None, "heads", heads, "left out with model.recurrent")
+    sizes = {"vocab_size": vocab_size, "context": context, "width": width, "depth": depth}
+    unused = {"heads": 1, "kv_heads": 1, "head_dim": width, "ffn_width": width}
+    return ModelConfig(**sizes, **unused, family=family, recurrent=recurrent, **RECURRENT)

@@ -1,10 +1,14 @@
-"""The parts of a network's shape that are records of their own: rotary positions, latents, experts.
+"""The parts of a network's shape that are records of their own: rotary positions, latents, experts,
+recurrent layers.
 
 `model.config` has the whole.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
+
+Cell = Literal["rnn", "lstm", "gru"]
+Alignment = Literal["additive", "dot", "general"]
 
 
 def require(holds: bool, field: str, value: object, allowed: str) -> None:
@@ -105,3 +109,35 @@ class ExpertConfig:
         """Whether a layer, counted from 0, has experts."""
         dense = self.dense_layers
         return layer >= dense if isinstance(dense, int) else layer not in dense
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentConfig:
+    """Recurrent layers in place of attention and feed-forward (`model.recurrent`)."""
+
+    cell: Cell
+    bptt: int | None = None
+    """In training, gradients go back through so many steps at most, as states are cut off from
+    what made them at each such number of a document's tokens; None goes back to its beginning.
+    """
+    apart: bool = False
+    """An encoder's two directions know nothing of each other, and each predicts (ELMo)."""
+    attention: Alignment | None = None
+    """How a decoder scores an encoder's states (Bahdanau et al. 2015: additive, within the
+    recurrence; Luong et al. 2015: dot or general, on top of it); None sees the last ones only."""
+
+    def __post_init__(self) -> None:
+        for name, choices in (("cell", get_args(Cell)), ("attention", (*get_args(Alignment), None))):
+            value = getattr(self, name)
+            require(value in choices, f"recurrent.{name}", value, " | ".join(map(str, choices)))
+        require(self.bptt is None or self.bptt >= 1, "recurrent.bptt", self.bptt, "at least 1")
+
+    @property
+    def states(self) -> int:
+        """Vectors that a cell keeps: an LSTM's have a memory beside what it gives."""
+        return 2 if self.cell == "lstm" else 1
+
+    @property
+    def gates(self) -> int:
+        """Matrices of a cell on its input, and as many on its state."""
+        return {"rnn": 1, "gru": 3, "lstm": 4}[self.cell]

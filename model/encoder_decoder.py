@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from model.cache import Cache
 from model.config import ModelConfig
 from model.initialise import initialise
-from model.stack import Memory, Stack
+from model.memory import Memory
+from model.stack import Stack
 from model.transformer import LanguageModel, Transformer
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from model.config import ModelConfig
-from model.parts import Part, parts
+from model.part import Part
+from model.parts import parts
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Recompute = Literal["none", "selective", "whole"]

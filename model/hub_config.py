@@ -8,7 +8,7 @@ import math
 from dataclasses import MISSING, asdict, fields, replace
 from typing import Any
 
-from model.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling
+from model.config import ExpertConfig, LatentConfig, ModelConfig, RecurrentConfig, RopeScaling
 from model.counterparts import COUNTERPARTS
 from model.counterparts.keys import Counterpart, Entry, File
 
@@ -160,4 +160,5 @@ NESTED: dict[str, type] = {
     "rope_scaling": RopeScaling,
     "latent": LatentConfig,
     "experts": ExpertConfig,
+    "recurrent": RecurrentConfig,
 }

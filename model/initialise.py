@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from model.attention import Attention, CrossAttention
+from model.cells import initialise_kernel
 from model.config import ModelConfig
 from model.experts import ExpertLayer
 from model.positions import sinusoids
@@ -50,6 +51,8 @@ def initialise(network: nn.Module) -> None:
                 nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.RNNBase):
+            initialise_kernel(module)
         elif isinstance(module, ExpertLayer):
             nn.init.normal_(module.up, std=1 / math.sqrt(module.up.shape[-1]))
             nn.init.zeros_(module.down)

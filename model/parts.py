@@ -7,65 +7,12 @@ Letters: d width, H heads, K key-value heads, e head dimension, V vocabulary.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from model.config import ExpertConfig, ModelConfig
+from model.part import Part, Role
+from model.recurrent_parts import recurrent_parts
 
-Role = Literal["embedding", "body", "head", "own head"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """A piece of a network, `layers` times over; the other numbers are those of one layer."""
-
-    name: str
-    role: Role = "body"
-    """`own head`: an encoder's, which its published count leaves out."""
-    layers: int = 1
-    weights: int = 0
-    """Matrix elements that a token is multiplied with."""
-    vectors: int = 0
-    """Parameters that cost a token next to nothing: embeddings, biases, gains."""
-    idle: int = 0
-    """Matrix elements of the experts that a token does not pass through."""
-    shared: int = 0
-    """Of `weights`, those that another part has counted: tied ones."""
-    pairs: float = 0
-    """Multiplications of a token with all it attends to, in scores and mixing."""
-    kept: int = 0
-    """Numbers a token leaves for the backward pass: an estimate, without recomputation, where
-    fused attention keeps no scores."""
-    wide: int = 0
-    """Numbers of two bytes that a token leaves more in half precision, where norms work in fp32: on
-    what they are given, and an RMSNorm also on what it makes of that.
-    """
-    products: int = 0
-    """Numbers that matrix products and attention make of a token: what selective activation
-    checkpointing keeps (`model.recompute`).
-    """
-    divided: int = 0
-    """Parameters that tensor parallelism divides (`model.tensor_parallel`), and with them what is
-    kept.
-    """
-
-    @property
-    def params(self) -> int:
-        """Parameters of all its layers."""
-        return self.layers * (self.weights - self.shared + self.vectors + self.idle)
-
-    @property
-    def active_params(self) -> int:
-        """Those that one token uses."""
-        return self.params - self.layers * self.idle
-
-    @property
-    def flops(self) -> float:
-        """Forward and backward FLOPs for one token: 6 a multiplication (Kaplan et al. 2020, 2.1).
-
-        A multiplication and an addition forward, and twice that for the gradients of both factors.
-        """
-        return 6 * self.layers * (self.weights + self.pairs)
 
 
 def parts(config: ModelConfig, context: int | None = None) -> Iterator[Part]:
@@ -113,6 +60,9 @@ def _embeddings(config: ModelConfig) -> Iterator[Part]:
 
 def _stack(config: ModelConfig, context: int, depth: int, name: str = "") -> Iterator[Part]:
     """The layers of one stack and its last norm."""
+    if config.recurrent is not None:
+        yield from recurrent_parts(config, config.recurrent, context, depth, name)
+        return
     for part in _layers(config, context, range(depth), name):
         if not config.shared_layers:
             yield part
@@ -260,13 +210,12 @@ def _multi_token(config: ModelConfig, context: int) -> Iterator[Part]:
 
 def _head(config: ModelConfig) -> Iterator[Part]:
     role: Role = "own head" if config.family == "encoder" else "head"
-    read = config.width
+    read = config.head_width
     if config.detector:
         weights, vectors = read**2 + read, read + 1
         yield Part(name="detector", role=role, weights=weights, vectors=vectors)
         return
     if config.head_transform:
-        read = config.embedded
         vectors = read * (config.bias == "all") + _norm(config, read)
         yield Part(name="head transform", role=role, weights=config.width * read, vectors=vectors)
     weights = config.vocab_size * read
@@ -275,6 +224,8 @@ def _head(config: ModelConfig) -> Iterator[Part]:
     vectors = config.vocab_size * config.biased_head
     shared = weights if tied else 0
     yield Part(name=name, role=role, weights=weights, vectors=vectors, shared=shared)
+    if config.apart:
+        yield Part(name=f"{name}, backwards", role=role, weights=weights, shared=weights)
 
 
 def _norm(config: ModelConfig, width: int | None = None) -> int:

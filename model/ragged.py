@@ -173,6 +173,18 @@ class RaggedLayer:
         for buffer, new in zip(self.buffers, new_1NKE, strict=True):
             buffer[self.cache.slot_N, :, self.cache.place_N] = new[0]
 
+    def before(self, group: Group, begin_BSE: Tensor) -> Tensor:
+        """What rows of a group added last, `[B, K, E]`, of recurrent layers their states; of rows
+        without a token `begin_BSE`.
+        """
+        fresh_BSE = begin_BSE[:1].expand(len(group.seen), -1, -1)
+        if not self.buffers:
+            return fresh_BSE
+        seen_B = torch.tensor(group.seen, device=fresh_BSE.device)
+        slot_B = torch.arange(group.slot, group.slot + len(group.seen), device=seen_B.device)
+        state_BSE = self.buffers[0][slot_B, :, (seen_B - 1).clamp(min=0)]
+        return torch.where((seen_B > 0)[:, None, None], state_BSE, fresh_BSE)
+
     def seen(self, group: Group) -> list[Tensor]:
         """All positions so far of a group's longest row, `[B, K, S, E]`."""
         rows = slice(group.slot, group.slot + len(group.seen))

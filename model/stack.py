@@ -6,8 +6,6 @@ two.
 Letters: B rows, T positions, S encoder positions, D width, N documents of all rows.
 """
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,32 +15,14 @@ from model.cache import Cache
 from model.config import ModelConfig
 from model.context_parallel import SplitsContext
 from model.flops import Recompute
-from model.masks import Sight, cross_sight, self_sight, single
+from model.masks import Sight, self_sight, single
+from model.memory import Memory
 from model.positions import RelativeBias, alibi, alibi_by_distance, rotation, sinusoids
 from model.ragged import RaggedCache
 from model.recompute import recomputed
+from model.recurrent import Reading, reading, recurrent_layer
 from model.relative_attention import Relative, bucketed, measured
 from model.sights import Blocks, Lengths, Seen, kernel_sight, on_gpu
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What an encoder made of its inputs, for a decoder: states `[B, S, D]` and their documents.
-
-    None for the documents is one a row, without padding.
-    """
-
-    states_BSD: Tensor
-    documents_BS: Tensor | None = None
-
-    def sight(self, documents_BT: Tensor | None) -> Sight:
-        """What decoder positions of these documents see of it."""
-        return cross_sight(documents_BT, self.documents_BS)
-
-    def select(self, rows: Tensor) -> "Memory":
-        """These rows in this order; a row named twice is copied (beam search)."""
-        documents = None if self.documents_BS is None else self.documents_BS[rows]
-        return Memory(self.states_BSD[rows], documents)
 
 
 class Stack(nn.Module, SplitsContext):
@@ -84,7 +64,8 @@ class Stack(nn.Module, SplitsContext):
             self.embedding_norm = make_norm(config, config.embedded)
         if config.embedding_width:
             self.embedding_projection = nn.Linear(config.embedding_width, config.width)
-        made = [Block(config, n, cross) for n in range(1 if config.shared_layers else depth)]
+        layer = recurrent_layer if config.recurrent else Block
+        made = [layer(config, n, cross) for n in range(1 if config.shared_layers else depth)]
         self.blocks = nn.ModuleList(made * depth if config.shared_layers else made)
         self.norm = nn.Identity() if config.norm_placement == "post" else make_norm(config)
 
@@ -125,7 +106,7 @@ class Stack(nn.Module, SplitsContext):
             x_BTD = block(x_BTD, context, past)
         return self.norm(x_BTD)
 
-    def layers(self, x_BTD: Tensor, context: Context) -> Tensor:
+    def layers(self, x_BTD: Tensor, context: Context | Reading) -> Tensor:
         """Final hidden states of what goes into the first block."""
         again = self.activation_checkpointing if self.training else "none"
         for block in self.blocks:
@@ -151,8 +132,10 @@ class Stack(nn.Module, SplitsContext):
         order_BT: Tensor | None = None,
         segments_BT: Tensor | None = None,
         begins_N: Tensor | None = None,
-    ) -> Context:
+    ) -> Context | Reading:
         """What the blocks look at beside `x_BTD`; tells the cache of the documents."""
+        if self.config.recurrent:
+            return reading(self.config.recurrent, x_BTD, documents_BT, cache, memory, self.causal)
         last_BT = cache.furthest_1N if isinstance(cache, RaggedCache) else None
         turns = {
             rope: None
@@ -242,6 +225,8 @@ class Stack(nn.Module, SplitsContext):
         if config.embedding_norm:
             x_BTD = self.embedding_norm(x_BTD)
         x_BTD = F.dropout(x_BTD, config.dropout, self.training)
+        if config.apart:
+            return torch.cat((x_BTD, x_BTD), -1)
         return self.embedding_projection(x_BTD) if config.embedding_width else x_BTD
 
     def _relative(self, x_BTD: Tensor, at_BT: Tensor, segments: Tensor | None) -> Relative | None:

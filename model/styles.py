@@ -28,3 +28,9 @@ STYLES: dict[str, dict[str, Any]] = {
     },
 }
 """Where the dial's families differ from LLaMA."""
+RECURRENT: dict[str, Any] = {
+    "norm_placement": "post",  # no norm behind the last layer
+    "positions": "none",
+    "tie_embeddings": False,
+}
+"""What sets recurrent networks apart, whatever their family."""

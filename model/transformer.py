@@ -54,8 +54,7 @@ class LanguageModel(nn.Module, SplitsContext):
         if config.detector:
             self.detector = Detector(config)
         if not config.tie_embeddings:
-            read = config.embedded if config.head_transform else config.width
-            self.head = nn.Linear(read, config.vocab_size, bias=False)
+            self.head = nn.Linear(config.head_width, config.vocab_size, bias=False)
 
     @property
     def head_weight(self) -> Tensor:

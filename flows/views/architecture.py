@@ -16,7 +16,8 @@ from model.flops import (
     training_bytes,
 )
 from model.hub_config import describe, model_type, obstacle, parse
-from model.parts import Part, parts
+from model.part import Part
+from model.parts import parts
 from model.presets import PRESETS, preset
 
 
@@ -46,7 +47,7 @@ def describe_model(name: str, config: ModelConfig) -> dict[str, Any]:
         "only_here": obstacle(config),
         "params": parameter_count(config),
         "active_params": active_parameter_count(config),
-        "approximate_params": approximate_parameter_count(config),
+        "approximate_params": None if config.recurrent else approximate_parameter_count(config),
         "flops_per_token": flops_per_token(config, config.context),
         "training_bytes": training_bytes(config),
         "context": config.context,
@@ -60,8 +61,7 @@ def print_model(out: Output, about: dict[str, Any]) -> None:
     shape = about["shape"]
     out.say(
         f"{about['name']}: {shape['family'].replace('_', '-')}, {shape['depth']} layers of width "
-        f"{shape['width']}, {shape['heads']} heads ({shape['kv_heads']} of keys and values) of "
-        f"{shape['head_dim']}, feed-forward {shape['ffn_width']}, vocabulary {shape['vocab_size']}"
+        f"{shape['width']}, {_inside(shape)}, vocabulary {shape['vocab_size']}"
     )
     totals = (about["params"], about["flops_per_token"])
     out.table(
@@ -82,6 +82,17 @@ def print_model(out: Output, about: dict[str, Any]) -> None:
     where = about["only_here"]
     out.say(
         f"only Headrace loads it: {where}" if where else f"Transformers' {about['architecture']}"
+    )
+
+
+def _inside(shape: dict[str, Any]) -> str:
+    """What its layers are made of."""
+    if recurrent := shape["recurrent"]:
+        looks = recurrent["attention"]
+        return f"{recurrent['cell']}" + (f" with {looks} attention" if looks else "")
+    return (
+        f"{shape['heads']} heads ({shape['kv_heads']} of keys and values) of {shape['head_dim']}, "
+        f"feed-forward {shape['ffn_width']}"
     )
 
 

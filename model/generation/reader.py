@@ -18,7 +18,7 @@ from torch import Tensor
 
 from model.cache import Cache
 from model.encoder_decoder import EncoderDecoder
-from model.stack import Memory
+from model.memory import Memory
 from model.transformer import Transformer
 
 Network = Transformer | EncoderDecoder

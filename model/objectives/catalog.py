@@ -5,6 +5,7 @@ Plain Python, so that a recipe is checked without PyTorch.
 | objective | input | target |
 |---|---|---|
 | causal | the text | each token from those before it |
+| bidirectional | the text | each token from those before it, and from those behind it (ELMo) |
 | prefix | its beginning, seen both ways | the rest |
 | permuted | the text | tokens in a sampled order, each from those earlier in it (XLNet) |
 | masked | 15 % hidden: 80 % mask, 10 % random, 10 % kept | those tokens (BERT, RoBERTa) |
@@ -28,6 +29,7 @@ from model.objectives.lengths import Rates, sentinels
 
 ObjectiveName = Literal[
     "causal",
+    "bidirectional",
     "prefix",
     "permuted",
     "masked",
@@ -65,6 +67,7 @@ def _denoiser(*tokens: str, rate: float | None = None, spans: bool = False) -> A
 
 OBJECTIVES: dict[str, About] = {
     "causal": About(families=("decoder",)),
+    "bidirectional": About(families=("encoder",), tokens=("class",)),
     "prefix": About(families=("decoder", "encoder_decoder"), tokens=("class",)),
     "permuted": About(families=("decoder", "encoder"), tokens=("class", "mask"), rate=1 / 6),
     "masked": About(families=("encoder",), tokens=("class", "mask"), rate=0.15),

@@ -30,6 +30,7 @@ from model.objectives.base import (
 from model.objectives.detection import ReplacedTokenDetection
 from model.objectives.generator import SIZE
 from model.objectives.rows import IGNORED
+from model.objectives.two_way import BidirectionalLM
 from model.transformer import Transformer
 
 
@@ -227,6 +228,7 @@ class SentenceComparison(Objective):
 MODULES: dict[str, type[Objective]] = {
     "causal": CausalLM,
     "permuted": PermutedLM,
+    "bidirectional": BidirectionalLM,
     "next_sentence": PairLM,
     "sentence_order": PairLM,
     "sentence_comparison": SentenceComparison,

@@ -59,6 +59,18 @@ class Setup:
 Transform = Callable[[Setup, np.ndarray, np.random.Generator, np.ndarray], Row]
 
 
+def bidirectional(
+    setup: Setup, tokens_N: np.ndarray, random: np.random.Generator, _: object
+) -> Row:
+    """Each token of a document is the target of the one before it; the other way round it is too
+    (`model.objectives.two_way`).
+    """
+    row = rows.documents_row(tokens_N, setup.vocabulary, setup.context)
+    follows = np.append(row["documents"][1:] == row["documents"][:-1], False)
+    targets = np.where(follows, np.roll(row["inputs"], -1), rows.IGNORED)
+    return row | {"targets": targets}
+
+
 def masked(setup: Setup, tokens_N: np.ndarray, random: np.random.Generator, _: object) -> Row:
     """BERT's masked LM; special tokens are never hidden."""
     row = rows.documents_row(tokens_N, setup.vocabulary, setup.context)
@@ -266,6 +278,7 @@ def _some(setup: Setup, tokens_N: np.ndarray, random: np.random.Generator) -> np
 
 
 TRANSFORMS: dict[str, Transform] = {
+    "bidirectional": bidirectional,
     "prefix": prefix,
     "permuted": permuted_lm,
     "masked": masked,

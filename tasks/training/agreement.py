@@ -5,11 +5,18 @@ from model.objectives.catalog import OBJECTIVES, learned_by
 from model.objectives.lengths import window
 from tasks.training.exams import ExamTimes
 from tasks.training.settings import (
+    APART,
     WITHOUT_HEAD,
     ModelSettings,
     ObjectiveSettings,
     OptimizerSettings,
 )
+
+ATTENDING = {
+    "decoder": [name for name in learned_by("decoder") if name != "causal"],
+    "encoder": ["replaced_token_detection"],
+}
+"""What a recurrent network of a family does not learn."""
 
 
 def check_rates(model: ModelSettings, optimizer: OptimizerSettings) -> None:
@@ -30,6 +37,7 @@ def check_objective(model: ModelSettings, training: ObjectiveSettings) -> None:
             f"pretrain.objective is {objective}, which model.family {others} learns, and "
             f"model.family is {family}, which learns {', '.join(learned_by(family))}"
         )
+    _check_recurrent(model, objective)
     try:
         window(objective, family, training.context, training.rates)
     except ValueError as error:
@@ -47,6 +55,21 @@ def check_objective(model: ModelSettings, training: ObjectiveSettings) -> None:
             f"the text; positions {config.positions} and window {config.window} go by the layout. "
             "Take a model with positions rope, learned, sinusoidal or relative_sinusoidal and no "
             "window"
+        )
+
+
+def _check_recurrent(model: ModelSettings, objective: str) -> None:
+    """Raise BadInput for an objective that needs attention, or directions that are (not) apart."""
+    recurrent, apart = model.recurrent, bool(model.recurrent and model.recurrent.apart)
+    if apart != (objective == APART):
+        raise BadInput(
+            f"pretrain.objective is {objective} and model.recurrent.apart {str(apart).lower()}: an "
+            f"encoder whose directions are apart learns {APART}, and no other network does"
+        )
+    if recurrent and objective in ATTENDING.get(model.family, ()):
+        raise BadInput(
+            f"pretrain.objective is {objective}, which takes attention; a recurrent {model.family} "
+            f"learns {model.objective}"
         )
 
 

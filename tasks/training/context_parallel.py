@@ -44,6 +44,8 @@ def _rules(
     """What must hold, of what, its value, and what is allowed."""
     objective, positions = training.objective, config.positions
     yield objective == "causal", "pretrain.objective", objective, "only causal can be shared"
+    cells = config.recurrent and config.recurrent.cell
+    yield cells is None, "model.recurrent.cell", cells, "only attention can be shared"
     for name, size in (("heads", config.heads), ("kv_heads", config.kv_heads)):
         yield size % workers == 0, f"model.{name}", size, "each worker needs as many of them"
     context = training.context

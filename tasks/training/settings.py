@@ -14,6 +14,7 @@ from pydantic import (
 from cluster.errors import BadInput
 from cluster.settings import Aside, Settings, said
 from model.config import MATRIX_KINDS, Family, ParameterKind, Positions, from_depth, resized
+from model.config_records import require
 from model.longer import Extension, lengthened
 from model.objectives.catalog import DEFAULT, OBJECTIVES, ObjectiveName
 from model.objectives.generator import SIZE
@@ -24,6 +25,7 @@ from tasks.tokens.origins import MODEL, family_of, shape_of
 from tasks.tokens.packing.settings import PackingKind
 from tasks.tokens.steps import Steps
 from tasks.training.exams import ExamTimes
+from tasks.training.recurrent_settings import RecurrentSettings
 
 if TYPE_CHECKING:
     from model.config import ModelConfig
@@ -35,6 +37,8 @@ UNSHARDED = ("adagrad", "muon")
 DIAL = 4
 """Layers of a network of which nothing is said."""
 DETECTION: ObjectiveName = "replaced_token_detection"
+APART: ObjectiveName = "bidirectional"
+"""What two directions that are apart learn."""
 WITHOUT_HEAD = ("sentence_comparison", DETECTION)
 """Objectives that the network learns without its LM head."""
 SIZES = {"depth", "width", "heads", "kv_heads"}
@@ -83,6 +87,9 @@ class ModelSettings(Settings):
     dropout: float | None = Field(
         None, ge=0, lt=1, description="share of numbers dropped in training; null is the shape's"
     )
+    recurrent: RecurrentSettings | None = Field(
+        None, description="layers of an RNN, GRU or LSTM; null is attention and feed-forward"
+    )
     mup: bool = Field(
         False,
         description="muP: what was tuned on a narrow network holds on a wide one (Yang et al. "
@@ -125,6 +132,8 @@ class ModelSettings(Settings):
     @property
     def objective(self) -> ObjectiveName:
         """What such a network learns unless it is told otherwise."""
+        if self.recurrent and self.recurrent.apart:
+            return APART
         detects = self.preset in PRESETS and preset(self.preset).detector
         return DETECTION if detects else DEFAULT[self.family]
 
@@ -143,11 +152,13 @@ class ModelSettings(Settings):
             if self.origin:
                 return lengthened(shape_of(self.origin), context, self.longer)
             if self.preset:
+                require(not self.recurrent, "recurrent", self.recurrent, "null with a preset")
                 shape = resized(preset(self.preset), **given)
                 own |= {"vocab_size": vocab_size, "context": context}
             else:
                 sizes = {"vocab_size": vocab_size, "context": context, "depth": DIAL} | given
-                shape = from_depth(family=self.family, **sizes)
+                cells = self.recurrent.config() if self.recurrent else None
+                shape = from_depth(family=self.family, recurrent=cells, **sizes)
             return replace(shape, mup_base_width=base, **own)
         except ValueError as error:
             raise BadInput(str(error)) from error

@@ -127,6 +127,8 @@ def _rules(
 ) -> Iterator[tuple[bool, str, object, str]]:
     """What must hold, of what, its value, and what is allowed."""
     workers = placement.tensor_parallel
+    cells = config.recurrent and config.recurrent.cell
+    yield cells is None, "model.recurrent.cell", cells, "only attention can be divided"
     for name in ("heads", "kv_heads", "ffn_width"):
         size = getattr(config, name)
         yield size % workers == 0, f"model.{name}", size, "each worker needs as many of them"

@@ -205,7 +205,7 @@ def score_heldout(
         if done == max_tokens:
             break
     tokens = tallies[TOKENS].targets if TOKENS in tallies else []
-    is_code = subject.settings.objective == "causal"
+    is_code = subject.settings.objective in ("causal", "bidirectional")
     return HeldoutScore(tallies, subject.encoder.decode_bytes(tokens), is_code)
 
 
@@ -238,7 +238,7 @@ def seen_targets(subject: Subject, max_targets: int, device: str = "cpu") -> dic
         tensors = on_device(batch, subject.module, device)
         answers = subject.module.answers(**tensors)
         for name, targets in answers.items():
-            classes = subject.encoder.vocab_size if name == TOKENS else 2
+            classes = subject.encoder.vocab_size if name.endswith(TOKENS) else 2
             found.setdefault(name, Unigram(classes)).add(targets.cpu().numpy())
         max_targets -= len(next(iter(answers.values())))
         if max_targets <= 0:
