@@ -3,10 +3,11 @@
 | cell | h' of an input x and a state h |
 |---|---|
 | rnn | tanh(W x + b + U h + c) (Elman 1990) |
-| gru | (1 - z) n + z h, with n = tanh(W x + b + r (U h + c)) and gates r, z = sigmoid(...) (Cho et al.
-  2014; the reset gate is applied behind U, as in cuDNN, not before it, as the paper prints) |
-| lstm | o tanh(m'), m' = f m + i g, with g = tanh(...) and gates i, f, o = sigmoid(...) (Hochreiter
-  and Schmidhuber 1997; the forget gate: Gers et al. 2000) |
+| gru | (1 - z) n + z h, n = tanh(W x + b + r (U h + c)), gates r, z = sigmoid(...) |
+| lstm | o tanh(m'), m' = f m + i g, g = tanh(...), gates i, f, o = sigmoid(...) |
+
+GRU: Cho et al. 2014, but with the reset gate applied behind U, as in cuDNN, not before it. LSTM:
+Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
 
 A state is `[B, S, H]`: h, and of an LSTM behind it the memory m. All gates' matrices lie above each
 other, in PyTorch's order (r, z, n; i, f, g, o).
@@ -20,7 +21,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-KERNELS: dict[str, type[nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+KERNELS: dict[str, type[nn.RNN | nn.GRU | nn.LSTM]] = {
+    "rnn": nn.RNN,
+    "gru": nn.GRU,
+    "lstm": nn.LSTM,
+}
 
 
 def step(cell: str, given_BG: Tensor, recurrent_BG: Tensor, state_BSH: Tensor) -> Tensor:
@@ -70,12 +75,14 @@ def stepwise(
 
 def _given(kernel: nn.RNNBase, x: Tensor) -> Tensor:
     """W x + b of any inputs, which no state is needed for: `[..., G]`."""
-    return F.linear(x, kernel.weight_ih_l0, kernel.bias_ih_l0)
+    weight, _, bias, _ = kernel.all_weights[0]
+    return F.linear(x, weight, bias)
 
 
 def fed_back(kernel: nn.RNNBase, state_BSH: Tensor) -> Tensor:
     """U h + c, `[B, G]`."""
-    return F.linear(state_BSH[:, 0], kernel.weight_hh_l0, kernel.bias_hh_l0)
+    _, weight, _, bias = kernel.all_weights[0]
+    return F.linear(state_BSH[:, 0], weight, bias)
 
 
 def initialise_kernel(kernel: nn.RNNBase) -> None:
@@ -83,10 +90,11 @@ def initialise_kernel(kernel: nn.RNNBase) -> None:
     its size over many steps (Saxe et al. 2014; Le et al. 2015); an LSTM's forget gate open at first
     (Jozefowicz et al. 2015).
     """
-    nn.init.normal_(kernel.weight_ih_l0, std=1 / math.sqrt(kernel.input_size))
-    for gate in kernel.weight_hh_l0.split(kernel.hidden_size):
+    read, fed_back, *biases = kernel.all_weights[0]
+    nn.init.normal_(read, std=1 / math.sqrt(kernel.input_size))
+    for gate in fed_back.split(kernel.hidden_size):
         nn.init.orthogonal_(gate)
-    for bias in (kernel.bias_ih_l0, kernel.bias_hh_l0):
+    for bias in biases:
         nn.init.zeros_(bias)
     if isinstance(kernel, nn.LSTM):
-        nn.init.ones_(kernel.bias_ih_l0[kernel.hidden_size : 2 * kernel.hidden_size])
+        nn.init.ones_(biases[0][kernel.hidden_size : 2 * kernel.hidden_size])

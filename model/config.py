@@ -9,7 +9,7 @@ Everything here is plain arithmetic: a shape is planned, counted and shown witho
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from model.config_checks import check_latent, check_recurrent
 from model.config_records import (
@@ -427,4 +427,5 @@ def _recurrent(
     require(heads is None, "heads", heads, "left out with model.recurrent")
     sizes = {"vocab_size": vocab_size, "context": context, "width": width, "depth": depth}
     unused = {"heads": 1, "kv_heads": 1, "head_dim": width, "ffn_width": width}
-    return ModelConfig(**sizes, **unused, family=family, recurrent=recurrent, **RECURRENT)
+    style: dict[str, Any] = {"family": family, "recurrent": recurrent, **RECURRENT}
+    return ModelConfig(**sizes, **unused, **style)

@@ -1,12 +1,11 @@
 """What must hold of the parts of a network's shape that are records of their own."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from model.config_records import LatentConfig, RecurrentConfig, require
 
-if TYPE_CHECKING:
-    from model.config import ModelConfig
-
+Shape = Any
+"""A `ModelConfig`, whose module needs this one."""
 PLAIN: dict[str, Any] = {
     "norm_placement": "post",
     "positions": "none",
@@ -22,7 +21,7 @@ PLAIN: dict[str, Any] = {
 """Of what attention has besides, a recurrent network has nothing."""
 
 
-def check_recurrent(config: "ModelConfig", recurrent: RecurrentConfig) -> None:
+def check_recurrent(config: Shape, recurrent: RecurrentConfig) -> None:
     """Raise `ValueError` for a recurrent network that cannot be built."""
     both, pair = config.family != "decoder", config.family == "encoder_decoder"
     even = f"even: an {config.family} reads in two directions"
@@ -38,7 +37,7 @@ def check_recurrent(config: "ModelConfig", recurrent: RecurrentConfig) -> None:
         require(found == value, name, found, f"{value} in a recurrent network")
 
 
-def check_latent(config: "ModelConfig", latent: LatentConfig) -> None:
+def check_latent(config: Shape, latent: LatentConfig) -> None:
     """Raise `ValueError` for latent attention that does not fit the rest."""
     dims = f"even and below the {config.head_dim} of head_dim"
     plain = latent.rope_dim % 2 == 0 and latent.rope_dim < config.head_dim

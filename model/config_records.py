@@ -127,7 +127,10 @@ class RecurrentConfig:
     recurrence; Luong et al. 2015: dot or general, on top of it); None sees the last ones only."""
 
     def __post_init__(self) -> None:
-        for name, choices in (("cell", get_args(Cell)), ("attention", (*get_args(Alignment), None))):
+        for name, choices in (
+            ("cell", get_args(Cell)),
+            ("attention", (*get_args(Alignment), None)),
+        ):
             value = getattr(self, name)
             require(value in choices, f"recurrent.{name}", value, " | ".join(map(str, choices)))
         require(self.bptt is None or self.bptt >= 1, "recurrent.bptt", self.bptt, "at least 1")

@@ -125,7 +125,9 @@ def _kinds(module: nn.Module) -> Iterator[tuple[ParameterKind, Parameter]]:
     """Every trainable parameter once, with the name of its group."""
     parts = list(module.modules())
     # By identity: a parameter that is tied has several names.
-    in_blocks = {id(p) for m in parts if isinstance(m, Block | RecurrentLayer) for p in m.parameters()}
+    in_blocks = {
+        id(p) for m in parts if isinstance(m, Block | RecurrentLayer) for p in m.parameters()
+    }
     in_blocks |= {
         id(p) for n, p in module.named_parameters() if n.endswith("embedding_projection.weight")
     }

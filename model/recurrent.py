@@ -50,16 +50,15 @@ class Reading:
 class RecurrentLayer(nn.Module):
     """One layer, in one direction or two; a decoder's last one with Luong's attention."""
 
-    def __init__(self, config: ModelConfig, layer: int, cross: bool = False) -> None:
+    def __init__(self, config: ModelConfig, layer: int, cross: bool) -> None:
         super().__init__()
         assert config.recurrent is not None
         self.config, self.recurrent, self.layer = config, config.recurrent, layer
         directions = 1 if cross or config.family == "decoder" else 2
         read = config.width // 2 if self.recurrent.apart else config.width
         kernel = KERNELS[self.recurrent.cell]
-        self.kernels = nn.ModuleList(
-            kernel(self._inputs(read), config.width // directions) for _ in range(directions)
-        )
+        size = config.width // directions
+        self.kernels = nn.ModuleList(kernel(self.inputs(read), size) for _ in range(directions))
         if cross:
             self.bridge = nn.Linear(config.width, self.recurrent.states * config.width)
             self.add_attention(layer == config.depth - 1)
@@ -90,9 +89,14 @@ class RecurrentLayer(nn.Module):
         context_BTD, _ = self.alignment(y_BTD, *self.memory(reading, past), seen_BTS)
         return torch.tanh(self.join(torch.cat((context_BTD, y_BTD), -1)))
 
+    @property
+    def ways(self) -> list[nn.RNNBase]:
+        """The kernels, one a direction."""
+        return [kernel for kernel in self.kernels if isinstance(kernel, nn.RNNBase)]
+
     def begin(self, x_BTD: Tensor, reading: Reading) -> Tensor:
         """The state before a row's first step, `[B, S, H]`: nothing, or of what an encoder read."""
-        states, size = self.recurrent.states, self.kernels[0].hidden_size
+        states, size = self.recurrent.states, self.ways[0].hidden_size
         if reading.ends_BD is None:
             return x_BTD.new_zeros(len(x_BTD), states, size)
         bridged_BSD = self.bridge(reading.ends_BD).unflatten(-1, (states, size))
@@ -107,16 +111,16 @@ class RecurrentLayer(nn.Module):
             past.memory = self.alignment.prepare(reading.memory_BSD)
         return past.memory
 
-    def _inputs(self, read: int) -> int:
+    def inputs(self, read: int) -> int:
         """Numbers that a kernel reads."""
         return read
 
     def _whole(self, x_BTD: Tensor, reading: Reading, begin_BSD: Tensor) -> Tensor:
-        parts = x_BTD.chunk(2, -1) if self.recurrent.apart else [x_BTD] * len(self.kernels)
+        parts = x_BTD.chunk(2, -1) if self.recurrent.apart else [x_BTD] * len(self.ways)
         truncated = self.training and self.recurrent.bptt is not None
         made = [
             runs.read(partial(whole, kernel), part, begin_BSD, truncated)
-            for runs, kernel, part in zip(reading.runs, self.kernels, parts, strict=True)
+            for runs, kernel, part in zip(reading.runs, self.ways, parts, strict=True)
         ]
         return torch.cat(made, -1)
 
@@ -124,7 +128,7 @@ class RecurrentLayer(nn.Module):
         self, x_BTD: Tensor, begins_BT: Tensor | None, past: Past, begin_BSD: Tensor
     ) -> Tensor:
         """The states at each new token, `[B, S, T, D]`, which the past takes."""
-        (kernel,), cell = self.kernels, self.recurrent.cell
+        (kernel,), cell = self.ways, self.recurrent.cell
         if isinstance(past, LayerCache):
             state_BSD = past.last() if past.length else begin_BSD
             states = stepwise(cell, kernel, x_BTD, state_BSD, begins_BT, begin_BSD)
@@ -146,7 +150,8 @@ class AttentiveLayer(RecurrentLayer):
     What the layer gives is tanh of a matrix on state, context and input: the paper's deep output.
     """
 
-    def _inputs(self, read: int) -> int:
+    def inputs(self, read: int) -> int:
+        """Those of a word and of the context."""
         return 2 * read
 
     def add_attention(self, last: bool) -> None:
@@ -161,14 +166,16 @@ class AttentiveLayer(RecurrentLayer):
             state_BSD = past.last()
         memory, begins_BT = self.memory(reading, past), reading.begins_BT
         states, contexts = [], []
-        (kernel,), width = self.kernels, self.config.width
-        read_BTG = F.linear(x_BTD, kernel.weight_ih_l0[:, :width], kernel.bias_ih_l0)
+        (kernel,), cell, width = self.ways, self.recurrent.cell, self.config.width
+        weight, _, bias, _ = kernel.all_weights[0]
+        read_BTG = F.linear(x_BTD, weight[:, :width], bias)
         for t in range(x_BTD.shape[1]):
             if begins_BT is not None:
                 state_BSD = torch.where(begins_BT[:, t, None, None], begin_BSD, state_BSD)
-            context_B1D, _ = self.alignment(state_BSD[:, :1], *memory, _of_step(reading.seen_BTS, t))
-            given_BG = read_BTG[:, t] + F.linear(context_B1D[:, 0], kernel.weight_ih_l0[:, width:])
-            state_BSD = step(self.recurrent.cell, given_BG, fed_back(kernel, state_BSD), state_BSD)
+            seen_B1S = _of_step(reading.seen_BTS, t)
+            context_B1D, _ = self.alignment(state_BSD[:, :1], *memory, seen_B1S)
+            given_BG = read_BTG[:, t] + F.linear(context_B1D[:, 0], weight[:, width:])
+            state_BSD = step(cell, given_BG, fed_back(kernel, state_BSD), state_BSD)
             states.append(state_BSD)
             contexts.append(context_B1D)
         states_BSTD = torch.stack(states, 2)
@@ -210,7 +217,7 @@ def reading(
         seen_BTS = None if mask is None else mask[:, 0]
     if cache is not None:
         documents_BT = cache.extend(documents_BT, x_BTD.shape[1])
-    begins_BT = None if single(documents_BT) else _begins(documents_BT, x_BTD.shape[1])
+    begins_BT = _begins(documents_BT, x_BTD.shape[1])
     runs: tuple[Runs, ...] = ()
     if cache is None:
         given_BT = x_BTD.new_zeros(x_BTD.shape[:2], dtype=torch.bool)
@@ -220,8 +227,12 @@ def reading(
     return Reading(begins_BT, runs, states_BSD, ends_BD, seen_BTS)
 
 
-def _begins(documents_BS: Tensor, length: int) -> Tensor:
-    """Whether another document begins at each of the last so many positions, `[B, T]`."""
+def _begins(documents_BS: Tensor | None, length: int) -> Tensor | None:
+    """Whether another document begins at each of the last so many positions, `[B, T]`; None where
+    each row is one.
+    """
+    if documents_BS is None or single(documents_BS):
+        return None
     changes_BS = F.pad(documents_BS[:, 1:] != documents_BS[:, :-1], (1, 0))
     return changes_BS[:, -length:]
 

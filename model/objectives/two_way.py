@@ -1,8 +1,7 @@
 """The bidirectional language model of ELMo (Peters et al. 2018, section 3.1, equation 1).
 
 Two networks on one embedding and with one head, one of which reads from left to right and predicts
-the next token, the other from right to left and predicts the one before. Their losses are summed
-there; here the loss is the mean of both, as those of other language models are means.
+the next token, the other from right to left and predicts the one before. Their losses are added.
 
 Letters: B rows, T positions, K positions with a target, D width.
 """
@@ -36,10 +35,10 @@ class BidirectionalLM(Objective):
     def forward(
         self, inputs: Tensor, targets: Tensor, documents: Tensor, positions: Tensor
     ) -> Tensor:
-        """The mean loss of both directions; 0 when there are no targets. All `[B, T]`."""
+        """The mean losses of both directions, added; 0 without targets. All `[B, T]`."""
         found = self._predicting(inputs, targets, documents, positions).values()
-        hidden, answers = (torch.cat(both) for both in zip(*found, strict=True))
-        return self.token_loss(hidden, answers)
+        forward, backward = (self.token_loss(*both) for both in found)
+        return forward + backward
 
     @torch.no_grad()
     def scored(

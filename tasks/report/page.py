@@ -20,6 +20,7 @@ from tasks.report.funnel import funnel, side_by_side
 from tasks.report.scaling import scaling
 from tasks.report.synthesis import made
 from tasks.report.template import fill
+from tasks.report.through_time import through_time
 from tasks.report.variants import variants
 from tasks.report.vectors import vectors
 
@@ -43,6 +44,7 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
     stages: Stages = defaultdict(list)
     for artifact in artifacts:
         stages[artifact.manifest.stage].append(artifact)
+    back = through_time(stages["evaluate"])
     if stages["compare"]:  # the score of one variant does not stand for the run
         stages.pop("evaluate", None)
     return {
@@ -61,6 +63,7 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
         "dense": dense(stages["dense"]),
         "seen": _picked(_facts(stages, "pretrain").get("sources"), SEEN_KEYS),
         "trainings": [t for name in words.TRAINED for a in stages[name] if (t := training(a))],
+        "through_time": back,
         "classes": classes(stages),
         "scaling": scaling(stages["forecast"] or stages["fit"], stages["sweep"]),
         "variants": variants(stages["compare"]),

@@ -50,6 +50,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "pretrain.optimizer.scales.positions": {"model.preset": "gpt2"},
     "model.family": {"pretrain.objective": "prefix"},
     "model.mup_base_width": {"model.mup": True},
+    "model.recurrent": {"model.heads": None},
     "placement.offload": {"placement.zero_stage": 3},
 }
 """What else must be so for a setting to matter."""
@@ -68,6 +69,7 @@ OTHER: dict[str, Any] = {
     "model.preset": "gpt2",
     "model.family": "encoder_decoder",
     "model.depth": 3,
+    "model.recurrent": {"cell": "gru"},
     "model.width": 96,
     "model.positions": "sinusoidal",
     "placement.micro_batch_tokens": 32,

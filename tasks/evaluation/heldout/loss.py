@@ -7,6 +7,7 @@ plus one); of a yes-or-no question it knows the share of yes.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from cluster.errors import BadInput
 from model.config import Family
 from model.objectives.base import Objective, Scored
 from model.objectives.rows import Vocabulary
+from model.transformer import Transformer
+from tasks.evaluation.heldout.through_time import gradient_norms
 from tasks.evaluation.heldout.witten_bell import witten_bell_bits_per_byte
 from tasks.evaluation.statistics.intervals import Interval, statistic_interval
 from tasks.tokens.encoder import Encoder, load
@@ -163,6 +166,11 @@ class Subject:
         """Of its network."""
         return self.module.network.config.family
 
+    @property
+    def causal(self) -> bool:
+        """Whether it predicts each token from those before it alone."""
+        return self.settings.objective == "causal"
+
 
 def load_subject(model: Artifact, shards: Artifact, packing: Artifact | None = None) -> Subject:
     """A pretrained model ready to be scored; `packing` is the one it was trained with, if any.
@@ -218,6 +226,14 @@ def _heldout(subject: Subject) -> Iterator[Batch]:
     if isinstance(found, Samples):
         return found.in_order(rows)
     return windows(subject.shards, "heldout", context, rows)
+
+
+def through_time(subject: Subject, device: str = "cpu") -> dict[str, Any] | None:
+    """How far back gradients of a recurrent decoder reach; None of another network."""
+    network = subject.module.network
+    if not isinstance(network, Transformer) or network.config.recurrent is None:
+        return None
+    return gradient_norms(network, _heldout(subject), device) if subject.causal else None
 
 
 def seen_targets(subject: Subject, max_targets: int, device: str = "cpu") -> dict[str, Unigram]:

@@ -31,7 +31,8 @@ def evaluate(
     Objectives with two kinds of targets have the others' figures too: `pairs_loss`,
     `pairs_accuracy`, `pairs_unigram_loss`, `pairs_unigram_accuracy` (next_sentence,
     sentence_order), `tokens_...` (of the generator of replaced_token_detection).
-    Facts: 95 % `intervals` of `heldout_loss` and of the bits, over batches of text.
+    Facts: 95 % `intervals` of `heldout_loss` and of the bits, over batches of text; of a recurrent
+    decoder how far back its gradients reach, `through_time` (see `gradient_norms`).
     """
     from tasks.evaluation.heldout import loss as heldout
 
@@ -52,11 +53,13 @@ def evaluate(
         "bytes": len(score.text),
         "intervals": score.intervals(),
     }
-    if subject.settings.objective == "causal":
+    if subject.causal:
         seen = heldout.seen_text(model, shards, settings.baseline_bytes, packing)
         order = settings.baseline_order
         draft.metrics["bits_per_byte_witten_bell"] = heldout.witten_bell(seen, score, order)
         draft.facts["witten_bell"] = {"order": order, "trained_on_bytes": len(seen)}
+    if (found := heldout.through_time(subject, device)) is not None:
+        draft.facts["through_time"] = found
     log.info(
         "held-out loss %.4f nats a target, unigram %.4f",
         draft.metrics["heldout_loss"],

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from model.config import ExpertConfig, ModelConfig, from_depth, resized
+from model.config import ExpertConfig, ModelConfig, RecurrentConfig, from_depth, resized
 from model.encoder_decoder import build
 from model.objectives.base import Objective, hidden_states
 from model.objectives.catalog import OBJECTIVES
@@ -23,9 +23,12 @@ CONTEXT, WORDS = 32, 1000
 ALL = [(name, family) for name, about in OBJECTIVES.items() for family in about.families]
 
 
-def config_of(family: str, **changes: Any) -> ModelConfig:
-    shape = from_depth(2, vocab_size=WORDS, context=CONTEXT, width=32, heads=2, family=family)
-    return replace(shape, **changes)
+def config_of(family: str, name: str = "", **changes: Any) -> ModelConfig:
+    """Of a network that learns the objective of this name, where not all of the family do."""
+    sizes = {"vocab_size": WORDS, "context": CONTEXT, "width": 32, "family": family}
+    if name == "bidirectional":
+        return from_depth(2, **sizes, recurrent=RecurrentConfig(cell="gru", apart=True))
+    return replace(from_depth(2, **sizes, heads=2), **changes)
 
 
 def objective(name: str, config: ModelConfig) -> Objective:
@@ -63,7 +66,7 @@ def test_every_trained_parameter_gets_a_gradient(
     vocabulary: Vocabulary, name: str, family: str
 ) -> None:
     """What gets none is marked as not trained: a checkpoint asks every other for its moments."""
-    module = objective(name, config_of(family))
+    module = objective(name, config_of(family, name))
     module(**batch_of(vocabulary, name, family)).backward()
     for parameter_name, parameter in module.named_parameters():
         assert (parameter.grad is not None) == parameter.requires_grad, parameter_name
@@ -73,7 +76,7 @@ def test_every_trained_parameter_gets_a_gradient(
 def test_the_loss_is_that_of_its_scored_targets(
     vocabulary: Vocabulary, name: str, family: str
 ) -> None:
-    module, batch = objective(name, config_of(family)), batch_of(vocabulary, name, family)
+    module, batch = objective(name, config_of(family, name)), batch_of(vocabulary, name, family)
     scored = module.scored(**batch)
     weights = {"replaced": ReplacedTokenDetection.WEIGHT}
     total = sum(weights.get(kind, 1.0) * part.losses.mean() for kind, part in scored.items())
@@ -87,7 +90,7 @@ def test_the_loss_is_that_of_its_scored_targets(
 def test_a_row_is_scored_alike_alone_and_in_company(
     vocabulary: Vocabulary, name: str, family: str
 ) -> None:
-    module = objective(name, config_of(family))
+    module = objective(name, config_of(family, name))
     both = module.scored(**batch_of(vocabulary, name, family, rows=2))
     one = [module.scored(**batch_of(vocabulary, name, family, 1, first)) for first in (0, 1)]
     for kind, part in both.items():
