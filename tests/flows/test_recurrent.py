@@ -38,9 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
     path = tmp_path / "rows.jsonl"
-    texts = [
-        f"The wheel of mill {i} turns, and water runs {i * i} times a day." for i in range(120)
-    ]
+    texts = [f"The wheel of mill {i} turns, and water runs {i * i} times." * 9 for i in range(120)]
     lines = [json.dumps({"text": text, "label": text[:30]}) for text in texts]
     path.write_text("\n".join(lines) + "\n")
     return path
