@@ -14,7 +14,6 @@ from model.part import Part, Role
 from model.recurrent_parts import recurrent_parts
 
 
-
 def parts(config: ModelConfig, context: int | None = None) -> Iterator[Part]:
     """The pieces of a network from input to output, with their costs at `context` tokens."""
     context = context or config.context
