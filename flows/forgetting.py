@@ -9,6 +9,7 @@
 6. Remove what is old, and certify. Killed anywhere, the same command goes on.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from tasks.forgetting.removal import places, remove
 from tasks.forgetting.scrubbing import scrub
 from tasks.forgetting.trace import Trace, follow
 
+log = logging.getLogger("headrace.erase")
 NO_TEXT = "it holds a piece of the text, and is neither text nor a database: remove it by hand"
 Run = Callable[[Dag, Recipe, str], Mapping[str, Any]]
 """Carries out a plan of a recipe to a goal; the record of the run."""
@@ -73,8 +75,8 @@ def prepared(asked: Asked) -> Erasing | Journal:
     """
     store = Store()
     known = journals()
-    mine = [one for one in known if one.asked == asked.digest]
-    if other := [one for one in known if one.state != "done" and one.asked != asked.digest]:
+    mine = [one for one in known if one.asked == asked.digest(one.erasure.salt)]
+    if other := [one for one in known if one.state != "done" and one not in mine]:
         raise BadInput(
             f"erasure {other[0].erasure.id} was cut short: give its command again first; it goes on"
         )
@@ -92,7 +94,8 @@ def prepared(asked: Asked) -> Erasing | Journal:
     else:
         reads = [a for a in store.artifacts() if a.manifest.stage == "read"]
         made = erasure_of(trace.found, reads)
-        journal = Journal(asked=asked.digest, erasure=made, ids=tuple(sorted(trace.found.rows)))
+        ids = tuple(sorted(trace.found.rows))
+        journal = Journal(asked=asked.digest(made.salt), erasure=made, ids=ids)
     return Erasing(journal, trace, changes(trace, journal.erasure), store)
 
 
@@ -156,9 +159,9 @@ def carried_out(erasing: Erasing, asked: Asked, run: Run) -> Journal:
     for change in erasing.changes:
         if change.way == REPLAYED and not store.find(change.spec.stage, change.spec.fingerprint):
             rewind(change, store)
-    for dag, recipe, goal in again(erasing):
-        record = run(dag, recipe, goal)
-        if record["status"] != "completed":
+    for dag, recipe, then in again(erasing):
+        record = run(dag, recipe, then.goal)
+        if (record["status"], then.status) == ("failed", "completed"):
             raise StageFailed(
                 f"run {record['id']} failed while it made again what the rows were in: nothing old "
                 "was removed; mend it (`headrace logs`) and give the same command again"
@@ -182,18 +185,23 @@ def finished(journal: Journal) -> dict[str, Any]:
     return journal.certificate
 
 
-def again(erasing: Erasing) -> Iterator[tuple[Dag, Recipe, str]]:
+def again(erasing: Erasing) -> Iterator[tuple[Dag, Recipe, RunRecord]]:
     """The runs that made what is affected, each planned when those before it are done, if it makes
-    something that is not there yet: on the sources as they were, without the rows.
+    something that is not there yet: on the sources as they were, without the rows. One that cannot
+    be planned any more is left out: what only it made has nothing to take its place.
     """
     store = erasing.store
     wanted = {change.spec.fingerprint for change in erasing.changes}
     paths = {str(c.old.path): str(store.folder(c.spec)) for c in erasing.changes}
     for record in _affected(erasing):
         recipe = Recipe.model_validate(swapped(record.recipe, paths))
-        dag = planned_again(record, recipe, erasing)
+        try:
+            dag = planned_again(record, recipe, erasing)
+        except BadInput as error:
+            log.warning("run %s cannot be carried out again: %s", record.id, error)
+            continue
         if any(not node.found and node.spec.fingerprint in wanted for node in dag):
-            yield dag, recipe, record.goal
+            yield dag, recipe, record
 
 
 def planned_again(record: RunRecord, recipe: Recipe, erasing: Erasing) -> Dag:

@@ -65,10 +65,9 @@ class Asked:
         """Which of them is given."""
         return next(name for name, value in asdict(self).items() if value is not None)
 
-    @property
-    def digest(self) -> str:
-        """A hash of what is asked, by which an erasure that was cut short is found again."""
-        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
+    def digest(self, salt: str) -> str:
+        """A salted hash of what is asked, by which an erasure that was cut short is found again."""
+        return hashlib.sha256(f"{salt}:{json.dumps(asdict(self))}".encode()).hexdigest()
 
     def rows(self, batch: pa.RecordBatch, roots: dict[str, Path]) -> np.ndarray:
         """Which rows of a batch of text are among them, [N]; `roots` has the folder of a source's

@@ -43,7 +43,7 @@ def certificate(
         "erasure": journal.erasure.id,
         "created": journal.erasure.created,
         "asked": asked.kind,
-        "asked_sha256": asked.digest,
+        "asked_sha256": journal.asked,
         "found": {
             "rows": told["rows"],
             "samples": len(told["samples"]),

@@ -317,3 +317,18 @@ def test_the_card_of_a_dataset_is_from_its_lineage(folder, tmp_path):
     assert "erased 3" in text and "3 of the rows were taken out on request" in text
     refused = headrace("lineage", "pretrain", "--card", str(card))
     assert refused.returncode == 2 and "is no text" in refused.stderr
+
+
+def test_a_run_that_cannot_be_carried_out_again_leaves_nothing_in_its_place(folder, tmp_path):
+    write_rows(
+        tmp_path / "z.jsonl", [{"text": t, "label": "ab"[i % 2]} for i, t in enumerate(texts(8))]
+    )
+    about = {"data": str(tmp_path / "z.jsonl"), "epochs": 1, "batch_rows": 4}
+    sections = BEST_FIT | {"classify": about}
+    recipe = recipe_of(folder, **sections)
+    made = run_here(planned("all", recipe), recipe, "all")[1]
+    (tmp_path / "z.jsonl").unlink()
+    remains = {one["what"]: one["why"] for one in erased(SECRET)["remains"]}
+    assert "no run of this home" in remains[made["classify"].name]
+    assert not made["classify"].path.exists()
+    assert all(found_in(planned("pretrain", recipe_of(folder, **BEST_FIT))).values())
