@@ -43,7 +43,13 @@ def _largest(recipe: Recipe, seconds: float) -> float:
     best, least = None, math.inf
     for _ in range(TRIES):
         scale = float(f"{math.exp(here):.3g}")
-        taken = _longest(overridden(recipe, {"reproduce.scale": scale}))
+        try:
+            taken = _longest(overridden(recipe, {"reproduce.scale": scale}))
+        except BadInput:
+            if scale == 1:  # the recipe's own sweeps are at fault, not their size
+                raise
+            low, here = here, (here + high) / 2  # too small for any run of the sweep
+            continue
         if taken <= seconds:
             best, low = scale, here
         else:

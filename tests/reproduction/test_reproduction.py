@@ -303,5 +303,7 @@ def test_sweeps_are_as_large_as_the_time_pays_for_and_stay_so(
     RunRecord.start(before.model_dump(mode="json"), "reproduce").save(fresh_home)
     again = fitting(lasting(overridden(recipe, {"seed": 3}), 200.0)).reproduce
     assert again and again.scale == 0.5
+    with pytest.raises(BadInput, match="too short for recipe 'chinchilla'"):
+        fitting(load("laws/chinchilla", ["reproduce.seconds=10"]))
     with pytest.raises(BadInput, match="too short for recipe 'tiny'"):
         fitting(lasting(recipe, 1.0))
