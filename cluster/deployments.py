@@ -26,8 +26,9 @@ from cluster.environment import given, is_secret, prepare, worker_variables
 from cluster.errors import BadInput
 from cluster.files import write_atomically
 from cluster.home import home, subfolder
+from cluster.named_servers import check_prefect
 from cluster.prefect_server import client
-from cluster.services import WORK_POOL, check_prefect, given_prefect, start_worker, up
+from cluster.services import WORK_POOL, given_prefect, start_worker, up
 from cluster.settings import Record
 
 if TYPE_CHECKING:

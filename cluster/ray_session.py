@@ -35,10 +35,10 @@ from cluster.errors import BadInput, StageFailed
 from cluster.home import APART, apart, home
 from cluster.homes import check_store, check_there_is_a_store, without_home
 from cluster.machine import cpus
+from cluster.named_servers import check_ray
 from cluster.processes import end_all_with, tail, temporary_folder
 from cluster.ray_daemons import only_needed
 from cluster.ray_node import become_node
-from cluster.services import check_ray
 
 OBJECT_STORE_BYTES = 200_000_000
 START_ATTEMPTS = 5

@@ -10,24 +10,31 @@ their place.
 import json
 import logging
 import os
-import socket
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from cluster import watchdog
-from cluster.environment import forget, given, given_store, prepare, put
-from cluster.errors import BadInput, StageFailed
+from cluster.environment import forget, given, prepare, put
+from cluster.errors import StageFailed
 from cluster.files import write_atomically
 from cluster.home import home
 from cluster.keys import OURS, authorization, link
 from cluster.locks import lock
+from cluster.named_servers import (
+    PROBE_SECONDS,
+    check_no_login,
+    check_prefect,
+    given_mlflow,
+    ray_status,
+    store_shown,
+    tell_of_mlflow,
+)
 from cluster.processes import (
     Process,
     end_orphans,
@@ -37,7 +44,6 @@ from cluster.processes import (
     stop,
     tail,
 )
-from cluster.url_secrets import hidden
 
 PORTS = {"prefect": 4200, "mlflow": 5000}
 START_SECONDS = 180.0
@@ -47,10 +53,7 @@ HEALTH = {"prefect": "/api/health", "mlflow": "/health"}
 TRAINING_VIEW = "workflowType=machine_learning"
 PAGES = {"prefect": "", "mlflow": f"#/experiments?{TRAINING_VIEW}"}
 HEADERS = "PREFECT_CLIENT_CUSTOM_HEADERS"
-PROBE_SECONDS, PORT_SECONDS = 5.0, 20.0
-WHO_ASKS = (401, 403)
-# How a client of HTTP/2, which gRPC speaks, begins: its preface and an empty SETTINGS frame.
-HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+PORT_SECONDS = 20.0
 log = logging.getLogger("headrace.services")
 
 
@@ -83,7 +86,7 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
     Prefect server does not answer.
     """
     prepare()
-    own_mlflow = _given_mlflow()
+    own_mlflow = given_mlflow()
     with lock(home() / "locks" / "services", timeout=START_SECONDS):
         _recover()
         if (prefect := given_prefect()) is None:
@@ -100,8 +103,8 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
             ):  # from a parent process, or an earlier call
                 del os.environ[HEADERS]
             check_prefect()
-        _tell_of_mlflow(own_mlflow)
-        mlflow = _mlflow_of(_store_shown()) or _start("mlflow")
+        tell_of_mlflow(own_mlflow)
+        mlflow = _mlflow_of(store_shown()) or _start("mlflow")
         if "worker" in _read() and alive("worker") is None:
             _start("worker")
     watch()
@@ -174,9 +177,9 @@ def status() -> dict[str, dict[str, Any]]:
 
     Takes milliseconds and imports none of them.
     """
-    given_urls = {"prefect": given_prefect(), "mlflow": _given_mlflow()}
+    given_urls = {"prefect": given_prefect(), "mlflow": given_mlflow()}
     found = {name: _server_status(name, url) for name, url in given_urls.items()}
-    return found | {"ray": _ray_status()}
+    return found | {"ray": ray_status()}
 
 
 def sign_in() -> dict[str, str]:
@@ -185,7 +188,7 @@ def sign_in() -> dict[str, str]:
     """
     ours = {name: str(process.url) for name, process in _read().items() if process.url}
     links = {name: link(url, PAGES[name]) for name, url in ours.items()}
-    given_urls = {"prefect": given_prefect(), "mlflow": _given_mlflow()}
+    given_urls = {"prefect": given_prefect(), "mlflow": given_mlflow()}
     return links | {name: url for name, url in given_urls.items() if url}
 
 
@@ -196,103 +199,13 @@ def _server_status(name: str, url: str | None) -> dict[str, Any]:
     return {"url": url, "pid": process.pid if process else None, "healthy": healthy}
 
 
-def check_prefect() -> None:
-    """Raise BadInput unless the user's Prefect server answers; it may want to know who asks."""
-    api = str(given("PREFECT_API_URL"))
-    try:
-        urllib.request.urlopen(f"{api}/health", timeout=PORT_SECONDS).close()  # noqa: S310
-    except (OSError, ValueError) as error:
-        if isinstance(error, urllib.error.HTTPError) and error.code in WHO_ASKS:
-            return
-        raise BadInput(
-            f"PREFECT_API_URL is {api}, where no Prefect server answers ({error}): start that "
-            "server, or `unset PREFECT_API_URL` (or leave the profile that sets it: "
-            "`prefect profile use ephemeral`) to use a local one"
-        ) from error
-
-
-@cache
-def _tell_of_mlflow(uri: str | None) -> None:
-    """Warn once when the user's tracking server does not answer; no run has to wait for it."""
-    try:
-        if uri:
-            urllib.request.urlopen(uri, timeout=PROBE_SECONDS).close()  # noqa: S310
-    except urllib.error.HTTPError:
-        return  # it answers
-    except (OSError, ValueError) as error:
-        log.warning(
-            "MLFLOW_TRACKING_URI is %s, where nothing answers (%s): what is tracked is kept, and "
-            "sent when a server does; `unset MLFLOW_TRACKING_URI` to use a local one",
-            uri,
-            error,
-        )
-
-
-def check_ray() -> None:
-    """Raise BadInput when `RAY_ADDRESS` names a cluster that cannot be reached."""
-    address = os.environ.get("RAY_ADDRESS")
-    if address and not _ray_status()["healthy"]:
-        raise BadInput(
-            f"RAY_ADDRESS is {address}, where no Ray cluster answers: start it "
-            "(`ray start --head`), or `unset RAY_ADDRESS` to use this machine alone"
-        )
-
-
-def _ray_status() -> dict[str, Any]:
-    """Ray lives with each run, so only a cluster named by the user can be down."""
-    address = os.environ.get("RAY_ADDRESS") or "local"
-    healthy = address in ("auto", "local") or _speaks_grpc(address)
-    return {"url": address, "pid": None, "healthy": healthy}
-
-
-def _speaks_grpc(address: str) -> bool:
-    """Whether gRPC answers, as Ray's servers do: Ray itself waits for minutes for one that does
-    not. Where a cluster asks for certificates, whether anything does.
-    """
-    parts = urlsplit(address if "//" in address else f"//{address}")
-    try:
-        where = (parts.hostname or "", parts.port or 10001)
-        with socket.create_connection(where, PROBE_SECONDS) as server:
-            if os.environ.get("RAY_USE_TLS") == "1":
-                return True
-            server.sendall(HTTP_2)
-            with server.makefile("rb") as answer:
-                return answer.read(4)[3:] == b"\4"  # the kind of its first frame: SETTINGS
-    except (OSError, ValueError):
-        return False
-
-
 def given_prefect() -> str | None:
     """The user's Prefect server, not ours, even if a parent process set its address."""
     api, ours = given("PREFECT_API_URL"), _read().get("prefect")
     if api is None or (ours and api == f"{ours.url}/api"):
         return None
-    _check_no_login("PREFECT_API_URL", api, "PREFECT_API_AUTH_STRING=user:password")
+    check_no_login("PREFECT_API_URL", api, "PREFECT_API_AUTH_STRING=user:password")
     return api.removesuffix("/api")
-
-
-def _given_mlflow() -> str | None:
-    """The user's tracking server; a database they name is shown by our own UI."""
-    uri = given_store()
-    if not uri or not uri.startswith(("http://", "https://")):
-        return None
-    of_mlflow = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
-    _check_no_login("MLFLOW_TRACKING_URI", uri, of_mlflow)
-    return uri
-
-
-def _store_shown() -> str | None:
-    """The user's tracking store as it may be written down; a database's address has a password."""
-    return hidden(given_store() or "") or None
-
-
-def _check_no_login(variable: str, url: str, instead: str) -> None:
-    """Raise BadInput for a server's address with a login in it: records and pages link to it."""
-    if "@" in urlsplit(url).netloc or hidden(url) != url:
-        raise BadInput(
-            f"{variable} is {hidden(url)}: records and pages have links to it, so leave the login "
-            f"out, and set {instead}"
-        )
 
 
 def _start(name: str) -> Process:
@@ -335,12 +248,12 @@ def _spawn_prefect(port: int | None) -> Process:
 
 def _spawn_mlflow(port: int | None) -> Process:
     """The sender of journals, with the UI unless the user has a server of their own."""
-    if _given_mlflow():
+    if given_mlflow():
         process = spawn("mlflow", [sys.executable, *COMMANDS["mlflow"]], {})
     else:
         variables = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
         process = _spawn_server("mlflow", port, variables)
-    return process.model_copy(update={"store": _store_shown()})
+    return process.model_copy(update={"store": store_shown()})
 
 
 def _spawn_server(name: str, port: int | None, variables: dict[str, str]) -> Process:

@@ -8,24 +8,30 @@ whole name here, behind an `=`.
 from collections.abc import Callable
 
 from model.config import ModelConfig
-
-Names = dict[str, str | tuple[str, ...]]
+from model.hub_names_encoders import (
+    ALBERT,
+    ALBERT_BASE,
+    BERT,
+    BERT_BASE,
+    DEBERTA_V2,
+    DEBERTA_V2_BASE,
+    DISTILBERT,
+    DISTILBERT_BASE,
+    ELECTRA,
+    ELECTRA_BASE,
+    MODERNBERT,
+    MODERNBERT_BASE,
+    ROBERTA,
+    XLNET,
+    XLNET_BASE,
+)
+from model.hub_table import Names, within
 
 
 def names_of(config: ModelConfig, model_type: str) -> Names:
     """The names of all modules that a network of this shape can have."""
     variant = VARIANTS.get(model_type)
     return NAMES[model_type] | (variant(config) if variant else {})
-
-
-def _within(ours: str, theirs: str, names: Names) -> Names:
-    """A table with a prefix on each side."""
-    return {
-        "=" * name.startswith("=") + ours + name.lstrip("="): (
-            theirs + there if isinstance(there, str) else tuple(theirs + t for t in there)
-        )
-        for name, there in names.items()
-    }
 
 
 GPT_LAYER: Names = {
@@ -39,7 +45,7 @@ GPT_LAYER: Names = {
 GPT2: Names = {
     "embedding": "transformer.wte",
     "position_embedding": "transformer.wpe",
-    **_within("blocks.*.", "transformer.h.*.", GPT_LAYER),
+    **within("blocks.*.", "transformer.h.*.", GPT_LAYER),
     "norm": "transformer.ln_f",
     "head": "lm_head",
 }
@@ -59,7 +65,7 @@ LLAMA_LAYER: Names = {
 }
 LLAMA: Names = {
     "embedding": "model.embed_tokens",
-    **_within("blocks.*.", "model.layers.*.", LLAMA_LAYER),
+    **within("blocks.*.", "model.layers.*.", LLAMA_LAYER),
     "norm": "model.norm",
     "head": "lm_head",
 }
@@ -122,7 +128,7 @@ def _deepseek_v3(config: ModelConfig) -> Names:
 
 FALCON: Names = {
     "embedding": "transformer.word_embeddings",
-    **_within(
+    **within(
         "blocks.*.",
         "transformer.h.*.",
         {
@@ -142,12 +148,12 @@ FALCON: Names = {
 def _falcon(config: ModelConfig) -> Names:
     norms: Names = {"attention.norm": "ln_attn", "feedforward.norm": "ln_mlp"}
     two = config.residual == "parallel_norms"
-    return _within("blocks.*.", "transformer.h.*.", norms) if two else {}
+    return within("blocks.*.", "transformer.h.*.", norms) if two else {}
 
 
 GPT_NEOX: Names = {
     "embedding": "gpt_neox.embed_in",
-    **_within(
+    **within(
         "blocks.*.",
         "gpt_neox.layers.*.",
         {
@@ -161,167 +167,6 @@ GPT_NEOX: Names = {
     ),
     "norm": "gpt_neox.final_layer_norm",
     "head": "embed_out",
-}
-
-BERT_BASE: Names = {
-    "embedding": "embeddings.word_embeddings",
-    "position_embedding": "embeddings.position_embeddings",
-    "segment_embedding": "embeddings.token_type_embeddings",
-    "embedding_norm": "embeddings.LayerNorm",
-    **_within(
-        "blocks.*.",
-        "encoder.layer.*.",
-        {
-            "attention.norm": "attention.output.LayerNorm",
-            "attention.inner.qkv": (
-                "attention.self.query",
-                "attention.self.key",
-                "attention.self.value",
-            ),
-            "attention.inner.out": "attention.output.dense",
-            "feedforward.norm": "output.LayerNorm",
-            "feedforward.inner.up": "intermediate.dense",
-            "feedforward.inner.down": "output.dense",
-        },
-    ),
-    "pooler": "pooler.dense",
-}
-BERT: Names = {
-    **_within("", "bert.", BERT_BASE),
-    "head_transform.dense": "cls.predictions.transform.dense",
-    "head_transform.norm": "cls.predictions.transform.LayerNorm",
-    "=head_bias": "cls.predictions.bias",
-    "head": "cls.predictions.decoder",
-}
-ROBERTA: Names = {
-    **_within("", "roberta.", BERT_BASE),
-    "head_transform.dense": "lm_head.dense",
-    "head_transform.norm": "lm_head.layer_norm",
-    "=head_bias": "lm_head.bias",
-    "head": "lm_head.decoder",
-}
-
-
-DISTILBERT_BASE: Names = {
-    **{name: BERT_BASE[name] for name in ("embedding", "position_embedding", "embedding_norm")},
-    **_within(
-        "blocks.*.",
-        "transformer.layer.*.",
-        {
-            "attention.norm": "sa_layer_norm",
-            "attention.inner.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
-            "attention.inner.out": "attention.out_lin",
-            "feedforward.norm": "output_layer_norm",
-            "feedforward.inner.up": "ffn.lin1",
-            "feedforward.inner.down": "ffn.lin2",
-        },
-    ),
-    "pooler": "pooler.dense",
-}
-DISTILBERT: Names = {
-    **_within("", "distilbert.", DISTILBERT_BASE),
-    "head_transform.dense": "vocab_transform",
-    "head_transform.norm": "vocab_layer_norm",
-    "=head_bias": "vocab_projector.bias",
-    "head": "vocab_projector",
-}
-ALBERT_BASE: Names = {
-    **BERT_BASE,
-    "embedding_projection": "encoder.embedding_hidden_mapping_in",
-    **_within(
-        "blocks.*.",
-        "encoder.albert_layer_groups.0.albert_layers.0.",
-        {
-            "attention.norm": "attention.LayerNorm",
-            "attention.inner.qkv": ("attention.query", "attention.key", "attention.value"),
-            "attention.inner.out": "attention.dense",
-            "feedforward.norm": "full_layer_layer_norm",
-            "feedforward.inner.up": "ffn",
-            "feedforward.inner.down": "ffn_output",
-        },
-    ),
-    "pooler": "pooler",
-}
-ALBERT: Names = {
-    **_within("", "albert.", ALBERT_BASE),
-    "head_transform.dense": "predictions.dense",
-    "head_transform.norm": "predictions.LayerNorm",
-    "=head_bias": "predictions.bias",
-    "head": "predictions.decoder",
-}
-DEBERTA_V2_BASE: Names = {
-    **BERT_BASE,
-    "blocks.*.attention.inner.qkv": tuple(
-        f"encoder.layer.*.attention.self.{part}_proj" for part in ("query", "key", "value")
-    ),
-    "relative_embedding": "encoder.rel_embeddings",
-    "relative_norm": "encoder.LayerNorm",
-}
-DEBERTA_V2: Names = {
-    **BERT,
-    **_within("", "deberta.", DEBERTA_V2_BASE),
-    "pooler": "pooler.dense",
-}
-ELECTRA_BASE: Names = {**BERT_BASE, "embedding_projection": "embeddings_project"}
-ELECTRA: Names = {
-    **_within("", "electra.", ELECTRA_BASE),
-    "detector.dense": "discriminator_predictions.dense",
-    "detector.out": "discriminator_predictions.dense_prediction",
-    "head_transform.dense": "generator_predictions.dense",
-    "head_transform.norm": "generator_predictions.LayerNorm",
-    "=head_bias": "generator_lm_head.bias",
-    "head": "generator_lm_head",
-}
-XLNET_BASE: Names = {
-    "embedding": "word_embedding",
-    "=query_embedding": "mask_emb",
-    **_within(
-        "blocks.*.",
-        "layer.*.",
-        {
-            "attention.norm": "rel_attn.layer_norm",
-            "=attention.inner.qkv.weight": ("rel_attn.q", "rel_attn.k", "rel_attn.v"),
-            "=attention.inner.out.weight": "rel_attn.o",
-            "=attention.inner.distance.weight": "rel_attn.r",
-            "=attention.inner.content_bias": "rel_attn.r_w_bias",
-            "=attention.inner.distance_bias": "rel_attn.r_r_bias",
-            "=attention.inner.segment_bias": "rel_attn.r_s_bias",
-            "=attention.inner.segment_embedding.weight": "rel_attn.seg_embed",
-            "feedforward.norm": "ff.layer_norm",
-            "feedforward.inner.up": "ff.layer_1",
-            "feedforward.inner.down": "ff.layer_2",
-        },
-    ),
-    "pooler": "pooler.dense",
-}
-XLNET: Names = {
-    **_within("", "transformer.", XLNET_BASE),
-    "=head_bias": "lm_loss.bias",
-    "head": "lm_loss",
-}
-MODERNBERT_BASE: Names = {
-    "embedding": "embeddings.tok_embeddings",
-    "embedding_norm": "embeddings.norm",
-    **_within(
-        "blocks.*.",
-        "layers.*.",
-        {
-            "attention.norm": "attn_norm",
-            "attention.inner.qkv": "attn.Wqkv",
-            "attention.inner.out": "attn.Wo",
-            "feedforward.norm": "mlp_norm",
-            "feedforward.inner.up": "mlp.Wi",
-            "feedforward.inner.down": "mlp.Wo",
-        },
-    ),
-    "norm": "final_norm",
-}
-MODERNBERT: Names = {
-    **_within("", "model.", MODERNBERT_BASE),
-    "head_transform.dense": "head.dense",
-    "head_transform.norm": "head.norm",
-    "=head_bias": "decoder.bias",
-    "head": "decoder",
 }
 
 
@@ -346,7 +191,7 @@ def _t5_stack(stack: str, feedforward: str) -> Names:
     relative = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias"
     return {
         f"{stack}.relative_bias.table": relative,
-        **_within(f"{stack}.blocks.*.", f"{stack}.block.*.", layer),
+        **within(f"{stack}.blocks.*.", f"{stack}.block.*.", layer),
         f"{stack}.norm": f"{stack}.final_layer_norm",
     }
 
@@ -373,7 +218,7 @@ def _t5(config: ModelConfig) -> Names:
 BART_STACK: Names = {
     "position_embedding": "embed_positions",
     "embedding_norm": "layernorm_embedding",
-    **_within(
+    **within(
         "blocks.*.",
         "layers.*.",
         {
@@ -392,15 +237,15 @@ BART_STACK: Names = {
 }
 BART: Names = {
     "embedding": "model.shared",
-    **_within("encoder.", "model.encoder.", BART_STACK),
-    **_within("decoder.", "model.decoder.", BART_STACK),
+    **within("encoder.", "model.encoder.", BART_STACK),
+    **within("decoder.", "model.decoder.", BART_STACK),
     "head": "lm_head",
 }
 
 
 def _llama(layer: Names) -> Names:
     """LLaMA's with these of a layer."""
-    return LLAMA | _within("blocks.*.", "model.layers.*.", layer)
+    return LLAMA | within("blocks.*.", "model.layers.*.", layer)
 
 
 NAMES: dict[str, Names] = {

@@ -14,7 +14,8 @@ from torch import Tensor
 from model.config import ModelConfig
 from model.encoder_decoder import build
 from model.hub_config import OWN
-from model.hub_names import Names, names_of
+from model.hub_names import names_of
+from model.hub_table import Names
 
 
 @dataclass(frozen=True)

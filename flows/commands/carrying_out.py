@@ -73,8 +73,9 @@ def run_planned(
     day: date,
 ) -> dict[str, Any]:
     """Carry out a plan of a recipe; the record of the run. Raises StageFailed where it has none."""
+    from cluster.named_servers import check_ray
     from cluster.runs import records
-    from cluster.services import check_ray, up
+    from cluster.services import up
     from flows.plan.at_hand import at_hand
 
     check_ray()

@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from cluster import ray_session, services
+from cluster import named_servers, ray_session, services
 from cluster.processes import start_time
 from tests.prefect_api import prefect_api
 
@@ -120,7 +120,7 @@ def test_a_start_that_fails_is_tried_again_and_a_stop_leaves_no_folder(
         ray_session.start()
         assert len(tried) == 3 and ray.is_initialized()
         assert signal.getsignal(signal.SIGTERM) is end
-        assert services._speaks_grpc(ray.get_runtime_context().gcs_address)
+        assert named_servers.speaks_grpc(ray.get_runtime_context().gcs_address)
         assert len(list(sessions.glob(own))) == 1
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import processes, services
+from cluster import named_servers, processes, services
 from cluster.errors import BadInput
 from cluster.keys import authorization
 from cluster.processes import Process, spawn, stop
@@ -114,7 +114,7 @@ def test_what_the_user_names_is_used_and_not_started(
     caplog: pytest.LogCaptureFixture,
     status: int,
 ) -> None:
-    services._tell_of_mlflow.cache_clear()
+    named_servers.tell_of_mlflow.cache_clear()
     with answering(status) as address:
         _use(address, monkeypatch)
     told = [line for line in caplog.messages if "MLFLOW_TRACKING_URI" in line]
@@ -163,14 +163,14 @@ def test_what_the_user_names_and_is_away_is_told_at_once(
             services.up()
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     with pytest.raises(BadInput, match=r"RAY_ADDRESS is 127.0.0.1:9.*unset RAY_ADDRESS"):
-        services.check_ray()
+        named_servers.check_ray()
     with answering(404) as other:
         monkeypatch.setenv("PREFECT_API_URL", f"{other}/api")
         with pytest.raises(BadInput, match=r"no Prefect server answers .*404"):
             services.up()
         monkeypatch.setenv("RAY_ADDRESS", other.removeprefix("http://"))
         with pytest.raises(BadInput, match="where no Ray cluster answers"):
-            services.check_ray()
+            named_servers.check_ray()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cluster import mlflow_tracking, services, tracking
+from cluster import mlflow_tracking, named_servers, tracking
 from cluster.environment import own_store
 from cluster.mlflow_tracking import PipelineRun, close, journal_key, stage_tracker
 from cluster.stage import stage
@@ -407,7 +407,7 @@ def test_d16_a_password_of_a_database_is_in_no_journal_and_no_record(
     run = PipelineRun.start("mine", "run-1", {}, {})
     told = run.tracker.path.read_text()
     assert "postgresql://me:<hidden-" in told and "CANARY" not in told
-    assert "CANARY" not in str(services._store_shown())
+    assert "CANARY" not in str(named_servers.store_shown())
     sender = mlflow_sender.Sender(fresh_home / "tracking", own_store(), fresh_home)
     sender.store(tracking.begun(run.tracker.path)["to"])
     assert opened == [uri]
