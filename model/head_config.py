@@ -5,6 +5,7 @@ from typing import Literal
 
 Kind = Literal["sequence", "token", "span"]
 Pooling = Literal["first", "mean", "last"]
+Layers = Literal["last", "weighted"]
 Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
 """What the outputs of a sequence are, in the words of Transformers' `problem_type`."""
 
@@ -19,3 +20,5 @@ class Head:
     outputs: int
     pooling: Pooling = "last"
     problem: Problem = "single_label_classification"
+    layers: Layers = "last"
+    """Which states it reads: the last layer's, or a learned mean of all (ELMo)."""

@@ -43,6 +43,9 @@ class Headed(nn.Module):
         self.classifier = nn.Linear(network.config.width, head.outputs, bias=biased)
         for parameter in self.classifier.parameters():
             nn.init.zeros_(parameter)
+        if head.layers == "weighted":
+            self.mix = nn.Parameter(torch.zeros(network.config.depth + 1))
+            self.gain = nn.Parameter(torch.ones(1))
 
     def forward(
         self,
@@ -93,7 +96,34 @@ class Headed(nn.Module):
         positions: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> Tensor:
-        """The network's final states, `[B, T, D]`."""
+        """The network's final states, or the weighted mean of all layers', `[B, T, D]`."""
+        if self.head.layers == "last":
+            return self._run(inputs, documents, positions, segments)
+        network, states = self.network, list[Tensor]()
+        stack = network.decoder if isinstance(network, EncoderDecoder) else network
+        hooks = [
+            stack.blocks[0].register_forward_pre_hook(lambda _, given: states.append(given[0])),
+            *(
+                block.register_forward_hook(lambda _, __, made: states.append(stack.norm(made)))
+                for block in dict.fromkeys(stack.blocks)
+            ),
+        ]
+        try:
+            self._run(inputs, documents, positions, segments)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        first, layers = states[0], states[-network.config.depth :]
+        shares = self.mix.softmax(0)
+        return self.gain * (shares[:, None, None, None] * torch.stack([first, *layers])).sum(0)
+
+    def _run(
+        self,
+        inputs: Tensor,
+        documents: Tensor | None,
+        positions: Tensor | None,
+        segments: Tensor | None,
+    ) -> Tensor:
         if isinstance(self.network, EncoderDecoder):
             laid = (documents, documents, positions, positions)
             return self.network(inputs, inputs, *laid)

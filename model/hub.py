@@ -93,7 +93,9 @@ def save(
         theirs |= {twin: theirs[name].clone() for twin, name in TWINS.items() if name in theirs}
     if isinstance(module, Headed):
         own = {
-            f"classifier.{n}": w.detach().cpu() for n, w in module.classifier.state_dict().items()
+            n: w.detach().cpu()
+            for n, w in module.state_dict().items()
+            if n.startswith("classifier.") or n in hub_heads.MIX
         }
         theirs = hub_heads.export(theirs, own, model_type, module.head)
     save_file(theirs, folder / "model.safetensors", metadata={"format": "pt"})
@@ -117,9 +119,7 @@ def load_headed(folder: Path | str) -> Headed:
     if head is None or not own:
         raise ValueError(f"{folder} has no head of a task; `headrace adapt` makes one")
     module = Headed(network, head)
-    module.classifier.load_state_dict(
-        {name.removeprefix("classifier."): tensor.float() for name, tensor in own.items()}
-    )
+    module.load_state_dict({name: tensor.float() for name, tensor in own.items()}, strict=False)
     return module
 
 

@@ -18,6 +18,8 @@ from model.head_config import Head, Kind, Pooling
 
 KEY = "headrace_head"
 OWN_PREFIX = "headrace_head."
+MIX = ("mix", "gain")
+"""What a head that reads all layers has beside the rest."""
 KINDS: dict[str, Kind] = {
     "ForSequenceClassification": "sequence",
     "ForTokenClassification": "token",
@@ -104,13 +106,15 @@ PLACES: dict[str, dict[Kind, Place]] = {
 def place_of(model_type: str, head: Head) -> Place | None:
     """Where Transformers has such a head on such a network; None where it has no class for it."""
     place = PLACES.get(model_type, {}).get(head.kind)
-    fits = place is not None and place.pooling in (None, head.pooling)
+    fits = place is not None and place.pooling in (None, head.pooling) and head.layers == "last"
     return place if fits else None
 
 
 def describe(model_type: str, head: Head) -> File:
     """The keys of `config.json` that say which head there is."""
     said: File = {KEY: asdict(head)}
+    if head.layers == "last":  # as every head was before there was a choice
+        del said[KEY]["layers"]
     if head.kind == "sequence":
         said["problem_type"] = head.problem
     if place := place_of(model_type, head):
@@ -182,6 +186,7 @@ def split(about: File, found: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
         for module, there in names.items()
         for part in ("weight", "bias")
     }
+    ours |= {f"{OWN_PREFIX}{name}": name for name in MIX if head.layers == "weighted"}
     rest = {name: value for name, value in found.items() if name not in ours}
     own = {ours[name]: value for name, value in found.items() if name in ours}
     for name in [name for name in own if name.startswith("pooler.")]:

@@ -64,6 +64,11 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
         "seen": _picked(_facts(stages, "pretrain").get("sources"), SEEN_KEYS),
         "trainings": [t for name in words.TRAINED for a in stages[name] if (t := training(a))],
         "through_time": back,
+        "attention": [
+            {"read": one["read"], "rows": list(zip(one["written"], one["weights"], strict=True))}
+            for artifact in [*stages["translate"], *stages["summarise"]]
+            for one in artifact.manifest.facts.get("attention", ())
+        ],
         "classes": classes(stages),
         "scaling": scaling(stages["forecast"] or stages["fit"], stages["sweep"]),
         "variants": variants(stages["compare"]),

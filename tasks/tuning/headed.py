@@ -112,16 +112,18 @@ def tune(base: Path, settings: HeadSettings, seed: int, draft: Draft, prepare: P
     draft.facts["task"] = describe(settings)
 
 
-def pooling_of(asked: Pooling | None, family: str) -> Pooling:
+def pooling_of(asked: Pooling | None, config: ModelConfig) -> Pooling:
     """What of a row a head reads. Raises BadInput for a decoder's first token, which sees itself
     alone, or with what the encoder makes of the rest.
     """
-    if asked == "first" and family != "encoder":
+    if asked == "first" and config.family != "encoder":
         raise BadInput(
             "pooling is first, but the first token of a decoder sees nothing of the rest; "
             "it must be last or mean"
         )
-    return asked or ("first" if family == "encoder" else "last")
+    if config.family != "encoder":
+        return asked or "last"
+    return asked or ("mean" if config.recurrent else "first")
 
 
 def arrays_of(rows: Sequence[Row], config: ModelConfig, pad: int) -> Arrays:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from cluster.settings import Settings
-from model.head_config import Pooling
+from model.head_config import Layers, Pooling
 from tasks.training.settings import OptimizerSettings, TrainSettings
 from tasks.tuning.files import ROWS
 
@@ -83,7 +83,17 @@ class HeadSettings(TuningSettings):
     batch_rows: int = Field(16, ge=1, description="rows of one optimizer step")
 
 
-class SequenceSettings(HeadSettings):
+class ReadingSettings(HeadSettings):
+    """Fine-tuning with a new head, that may read all layers."""
+
+    read_layers: Layers = Field(
+        "last",
+        description="whose states the head reads: the last layer's, or weighted, the mean of all "
+        "layers and the embeddings by learned weights (ELMo), with `train: head` of a frozen model",
+    )
+
+
+class SequenceSettings(ReadingSettings):
     """What is said of a whole text, or of a pair."""
 
     text: str = Field("text", description="the field of a row that holds the text")
@@ -93,5 +103,5 @@ class SequenceSettings(HeadSettings):
     pooling: Pooling | None = Field(
         None,
         description="what of a text is read: its first token, the mean of all, or the last; null "
-        "is an encoder's first, a decoder's last",
+        "is an encoder's first (the mean of a recurrent one), a decoder's last",
     )

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from cluster.errors import BadInput
 from flows.recipe import load, validate
 from flows.yaml_values import read_yaml
+from model import hub
 from tasks.training.agreement import check_objective
 from tests.flows.test_adapt import carried_out
 
@@ -39,7 +41,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def rows(tmp_path: Path) -> Path:
     path = tmp_path / "rows.jsonl"
     texts = [f"The wheel of mill {i} turns, and water runs {i * i} times." * 9 for i in range(120)]
-    lines = [json.dumps({"text": text, "label": text[:30]}) for text in texts]
+    halves = ("first", "second")
+    lines = [
+        json.dumps({"text": text, "label": text[:30], "half": halves[i % 2]})
+        for i, text in enumerate(texts)
+    ]
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -65,6 +71,43 @@ def test_a_translation_is_learned_from_nothing(rows: Path, kind: str) -> None:
     done = carried_out(validate(read_yaml(text, "pairs"), "pairs"), "translate")
     assert done["translate"].manifest.metrics["rows"] == 3
     assert 0 <= done["translate"].manifest.metrics["bleu"] <= 100
+
+
+def test_attention_while_a_translation_is_written_is_drawn(rows: Path) -> None:
+    text = PAIRS.format(rows=rows, kind="additive")
+    done = carried_out(validate(read_yaml(text, "pairs"), "pairs"), "report")
+    maps = done["translate"].manifest.facts["attention"]
+    for one in maps:
+        assert len(one["weights"]) == len(one["written"]) and one["written"][-1] == "(end)"
+        assert all(sum(line) == pytest.approx(1, abs=0.02) for line in one["weights"])
+        assert all(len(line) == len(one["read"]) for line in one["weights"])
+    assert len(maps) == 3
+    assert "<h2>Attention</h2>" in (done["report"].path / "report.html").read_text()
+
+
+def test_elmo_stays_as_it_is_and_its_layers_are_weighed(rows: Path) -> None:
+    done = made("elmo", rows, f"classify.data={rows}", "classify.label=half", last="classify")
+    before, after = (hub.tensors(done[name].path) for name in ("pretrain", "classify"))
+    mix = after["headrace_head.mix"]
+    assert mix.shape == (2,) and mix.abs().max() > 0 and after["headrace_head.gain"] != 1
+    assert all(before[n].equal(w) for n, w in after.items() if n in before)
+    module = hub.load_headed(done["classify"].path).eval()
+    assert module.head.layers == "weighted" and module.head.pooling == "mean"
+    ids = torch.arange(5, 15)[None]
+    first, last = [], module.network(ids)
+    module.network.blocks[0].register_forward_pre_hook(lambda _, given: first.append(given[0]))
+    states = module.states(ids)
+    shares = mix.softmax(0)
+    mixed = module.gain * (shares[0] * first[0] + shares[1] * last)
+    torch.testing.assert_close(states, mixed)
+    assert "accuracy" in done["classify"].manifest.metrics
+
+
+def test_both_directions_of_elmo_are_scored(rows: Path) -> None:
+    done = made("elmo", rows, "classify=null", last="evaluate")
+    figures = done["evaluate"].manifest.metrics
+    assert figures["bits_per_byte"] > 0 and figures["backward_tokens_loss"] > 0
+    assert figures["backward_tokens_unigram_loss"] > 0
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ def prepare(settings: ClassifySettings, encoder: Encoder, config: ModelConfig) -
     names = classes_of(train)
     several = train[0].labels is not None
     problem = "multi_label_classification" if several else "single_label_classification"
-    head = Head("sequence", len(names), pooling_of(settings.pooling, config.family), problem)
+    pooling = pooling_of(settings.pooling, config)
+    head = Head("sequence", len(names), pooling, problem, settings.read_layers)
     length = min(settings.length, config.context)
     rows, cut = encode(encoder, config, train, length)
     measured, _ = encode(encoder, config, heldout, length)

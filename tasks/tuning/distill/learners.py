@@ -81,7 +81,7 @@ def _classifier(base: Path, teacher: Headed, folder: Path, layers: int | None) -
         raise BadInput(f"teacher {folder} names no classes of texts: its head is of {head.problem}")
     if not hub_heads.read(hub.read_config(base)):
         network = _some_layers(readable(hub.load(base), base), layers)
-        return Headed(network, replace(head, pooling=pooling_of(None, network.config.family)))
+        return Headed(network, replace(head, pooling=pooling_of(None, network.config)))
     own = hub.load_headed(base)
     if own.head.outputs != head.outputs:
         raise BadInput(

@@ -56,7 +56,7 @@ def prepare(settings: ExtractSettings, encoder: Encoder, config: ModelConfig) ->
     taught, asked = list(cut(train)), list(cut(heldout))
     labels = np.array([_target(window, train[window.question]) for window in taught], np.int64)
     return Task(
-        head=Head("span", 2),
+        head=Head("span", 2, layers=settings.read_layers),
         train=arrays_of([w.row for w in taught], config, encoder.pad) | {"labels": labels},
         heldout=arrays_of([w.row for w in asked], config, encoder.pad),
         measure=partial(_measure, settings.answer_length, train, heldout, asked),

@@ -2,10 +2,10 @@
 
 from pydantic import Field
 
-from tasks.tuning.settings import HeadSettings
+from tasks.tuning.settings import ReadingSettings
 
 
-class ExtractSettings(HeadSettings):
+class ExtractSettings(ReadingSettings):
     """Fine-tuning to find the answer to a question in a text."""
 
     context: str = Field("context", description="the field of a row that holds the text")

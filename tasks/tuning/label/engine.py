@@ -57,7 +57,7 @@ def prepare(settings: LabelSettings, encoder: Encoder, config: ModelConfig) -> T
     counts = Counter(tag for one in train for tag in one.tags)
     arrays = arrays_of([piece.row for piece in taught], config, encoder.pad)
     return Task(
-        head=Head("token", len(names)),
+        head=Head("token", len(names), layers=settings.read_layers),
         train=arrays
         | {"tags": _targets(taught, train, names, arrays)}
         | weights_of(settings.class_weights, names, counts),

@@ -6,10 +6,10 @@ from pydantic import Field
 
 from tasks.tuning.class_weights import ClassWeights
 from tasks.tuning.files import COLUMNS
-from tasks.tuning.settings import HeadSettings
+from tasks.tuning.settings import ReadingSettings
 
 
-class LabelSettings(HeadSettings):
+class LabelSettings(ReadingSettings):
     """Fine-tuning to tag every word of a sentence: kinds of words, or spans by B-, I- and O."""
 
     data: Annotated[str, COLUMNS] = Field(

@@ -39,7 +39,9 @@ def prepare(settings: RegressSettings, encoder: Encoder, config: ModelConfig) ->
     mean, deviation = float(values.mean()), float(values.std()) or 1.0
     labels = ((values - mean) / deviation).astype(np.float32)[:, None]
     return Task(
-        head=Head("sequence", 1, pooling_of(settings.pooling, config.family), "regression"),
+        head=Head(
+            "sequence", 1, pooling_of(settings.pooling, config), "regression", settings.read_layers
+        ),
         train=arrays_of(rows, config, encoder.pad) | {"labels": labels},
         heldout=arrays_of(encode(encoder, config, heldout, length)[0], config, encoder.pad),
         measure=partial(_measure, heldout, mean, deviation),

@@ -25,6 +25,7 @@ from tasks.training.launch import launch, load_trained
 from tasks.tuning.common import keep_ledger, save_model, tuning_job, write_history
 from tasks.tuning.sources import describe
 from tasks.tuning.supervised import sample_numbers
+from tasks.tuning.text_to_text.maps import attention_maps
 from tasks.tuning.text_to_text.rows import (
     Arrays,
     Layout,
@@ -81,6 +82,8 @@ def tune(
     texts = written(network, sides.heldout, layout, settings, draft)
     draft.metrics |= {**measure(sides.heldout, texts), "rows": float(len(texts))}
     write(draft, sides, texts)
+    if maps := attention_maps(network, layout, sides.heldout[:EXAMPLES], texts):
+        draft.facts["attention"] = maps
     draft.facts["task"] = describe(settings)
 
 
