@@ -21,7 +21,7 @@ from cluster.environment import given
 from cluster.errors import BadInput, StageFailed
 from cluster.manifest import FETCHED
 from cluster.runs import RunRecord, records
-from cluster.store import Store
+from cluster.store import Spec, Store
 from cluster.url_secrets import hidden
 from flows.end_to_end import plan
 from flows.plan.dag import Dag
@@ -31,7 +31,7 @@ from tasks.data.reading.hashes import SOURCES, FoundSource
 from tasks.forgetting import grams
 from tasks.forgetting.asked import Asked
 from tasks.forgetting.certificate import certificate, replayed_share, write_certificate
-from tasks.forgetting.changes import MADE_HERE, REPLAYED, TRAINED, Change, changes, swapped
+from tasks.forgetting.changes import MADE_HERE, REPLAYED, TRAINED, Change, changes, settled, swapped
 from tasks.forgetting.journal import Journal, journals
 from tasks.forgetting.keeping import erasure_of
 from tasks.forgetting.making import make, pack_again, rewind
@@ -159,7 +159,8 @@ def carried_out(erasing: Erasing, asked: Asked, run: Run) -> Journal:
     for change in erasing.changes:
         if change.way == REPLAYED and not store.find(change.spec.stage, change.spec.fingerprint):
             rewind(change, store)
-    for dag, recipe, then in again(erasing):
+    instead: dict[str, Spec] = {}
+    for dag, recipe, then in again(erasing, instead):
         record = run(dag, recipe, then.goal)
         if (record["status"], then.status) == ("failed", "completed"):
             raise StageFailed(
@@ -167,9 +168,9 @@ def carried_out(erasing: Erasing, asked: Asked, run: Run) -> Journal:
                 "was removed; mend it (`headrace logs`) and give the same command again"
             )
     wanted = erased_runs(erasing)
-    made = proved(erasing, wanted)
+    made = proved(erasing, wanted, instead)
     beside = scrub(store.root, wanted, _kept_apart(store))
-    told = certificate(erasing.journal, asked, erasing.trace, erasing.changes, made)
+    told = certificate(erasing.journal, asked, erasing.trace, settled(erasing.changes, made), made)
     told["places"] = places([change.old.name for change in erasing.changes], store)
     told["scrubbed"], left = beside
     told["remains"] += [{"what": path, "why": NO_TEXT} for path in left] + list(elsewhere())
@@ -185,13 +186,15 @@ def finished(journal: Journal) -> dict[str, Any]:
     return journal.certificate
 
 
-def again(erasing: Erasing) -> Iterator[tuple[Dag, Recipe, RunRecord]]:
+def again(erasing: Erasing, instead: dict[str, Spec]) -> Iterator[tuple[Dag, Recipe, RunRecord]]:
     """The runs that made what is affected, each planned when those before it are done, if it makes
     something that is not there yet: on the sources as they were, without the rows. One that cannot
-    be planned any more is left out: what only it made has nothing to take its place.
+    be planned any more is left out: what only it made has nothing to take its place. What this
+    version of Headrace makes under another identity is noted in `instead`, by the old fingerprint.
     """
     store = erasing.store
-    wanted = {change.spec.fingerprint for change in erasing.changes}
+    ours = {change.old.fingerprint: change.spec for change in erasing.changes}
+    wanted = {spec.fingerprint for spec in ours.values()}
     paths = {str(c.old.path): str(store.folder(c.spec)) for c in erasing.changes}
     for record in _affected(erasing):
         recipe = Recipe.model_validate(swapped(record.recipe, paths))
@@ -200,8 +203,17 @@ def again(erasing: Erasing) -> Iterator[tuple[Dag, Recipe, RunRecord]]:
         except BadInput as error:
             log.warning("run %s cannot be carried out again: %s", record.id, error)
             continue
-        if any(not node.found and node.spec.fingerprint in wanted for node in dag):
+        nodes = {node.name: node for node in dag}
+        lacking = {
+            stage.fingerprint: nodes[stage.name].spec
+            for stage in record.stages
+            if stage.name in nodes and stage.fingerprint in ours.keys() - instead.keys()
+            if not store.find(stage.stage, ours[stage.fingerprint].fingerprint)
+        }
+        missing = {spec.fingerprint for spec in lacking.values()} | wanted
+        if any(not node.found and node.spec.fingerprint in missing for node in dag):
             yield dag, recipe, record
+        instead |= {old: s for old, s in lacking.items() if s.fingerprint not in wanted}
 
 
 def planned_again(record: RunRecord, recipe: Recipe, erasing: Erasing) -> Dag:
@@ -258,13 +270,16 @@ def _kept_apart(store: Store) -> list[Path]:
     return [store.root / name for name in names]
 
 
-def proved(erasing: Erasing, wanted: set[str]) -> dict[str, Artifact]:
+def proved(erasing: Erasing, wanted: set[str], instead: Mapping[str, Spec]) -> dict[str, Artifact]:
     """What took an artifact's place, by the old fingerprint, every byte compared. Raises
     StageFailed when one is damaged, or holds what is to be gone.
     """
     made: dict[str, Artifact] = {}
     for change in erasing.changes:
-        if new := erasing.store.find(change.spec.stage, change.spec.fingerprint):
+        other = instead.get(change.old.fingerprint, change.spec)
+        specs = (change.spec, other)
+        found = (erasing.store.find(spec.stage, spec.fingerprint) for spec in specs)
+        if new := next((one for one in found if one), None):
             if wrong := faults(new):
                 raise StageFailed(f"{new.name}, made again, is damaged: {wrong[0]}")
             made[change.old.fingerprint] = new

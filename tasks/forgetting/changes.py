@@ -9,7 +9,7 @@ place, and how that is made.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cluster.artifact import Artifact
@@ -26,6 +26,7 @@ REPLAYED, TRAINED, REBUILT = "replayed", "trained", "rebuilt"
 MADE_HERE = (REWRITTEN, CARRIED)
 LOCAL = ("decontaminate",)
 """Stages that are made again, and decide of each row by itself: all others stay as they were."""
+OTHER = "this version of Headrace makes it from its first step on: it was made by another"
 AGAIN = "what it is made from is made again, with other rows or in another order"
 
 
@@ -70,6 +71,23 @@ def changes(trace: Trace, erasure: Erasure) -> list[Change]:
         found[fingerprint] = change
         swaps |= {fingerprint: spec.fingerprint, old.name: change.name, str(old.path): change.name}
     return list(found.values())
+
+
+def settled(found: Sequence[Change], made: Mapping[str, Artifact]) -> list[Change]:
+    """The changes as they came: what this version of Headrace makes under another identity was
+    made from the start; `made` has what took an artifact's place, by the old fingerprint.
+    """
+    came = []
+    for one in found:
+        new = made.get(one.old.fingerprint)
+        if new is not None and new.fingerprint != one.spec.fingerprint:
+            about = new.manifest
+            spec = replace(one.spec, settings=about.settings, inputs=about.inputs)
+            spec = replace(spec, version=about.version)
+            way = TRAINED if one.steps else REBUILT
+            one = replace(one, spec=spec, way=way, step=0, why=OTHER)
+        came.append(one)
+    return came
 
 
 def _spec(old: Artifact, swaps: Mapping[str, str], erasure: Erasure) -> Spec:

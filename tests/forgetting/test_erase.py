@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -332,3 +333,19 @@ def test_a_run_that_cannot_be_carried_out_again_leaves_nothing_in_its_place(fold
     assert "no run of this home" in remains[made["classify"].name]
     assert not made["classify"].path.exists()
     assert all(found_in(planned("pretrain", recipe_of(folder, **BEST_FIT))).values())
+
+
+def test_what_another_version_made_is_made_anew_in_its_place(folder, monkeypatch):
+    from cluster import stage
+    from tasks.training.stage import pretrain
+
+    old = found_in(planned("pretrain", recipe_of(folder, **BEST_FIT)))["pretrain"]
+    newer = replace(stage.info(pretrain), version=99)
+    monkeypatch.setattr(pretrain, "__stage__", newer)
+    result = erased(SECRET)
+    (model,) = [one for one in result["rebuilt"] if one["artifact"] == old.name]
+    assert (model["how"], model["from_step"]) == ("trained", 0)
+    now = found_in(planned("pretrain", recipe_of(folder, **BEST_FIT)))
+    assert now["pretrain"].name == model["becomes"]
+    assert now["report"] is not None and result["replayed"]["share"] == 1.0
+    assert not old.path.exists()
