@@ -8,6 +8,7 @@ E head dimension.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -123,6 +124,10 @@ def _counts(config: ModelConfig) -> list[int]:
     return [config.heads, config.kv_heads]
 
 
+watcher: Callable[[ModelConfig, Tensor, Tensor, Seen], None] | None = None
+"""Told of all queries and keys while it is there (`model.attention_maps`)."""
+
+
 def attend(
     config: ModelConfig,
     q_BHTE: Tensor,
@@ -132,6 +137,8 @@ def attend(
     training: bool,
 ) -> Tensor:
     """softmax(q k' scale) v, `[B, H, T, E]`: H / K query heads to each key-value head."""
+    if watcher is not None:
+        watcher(config, q_BHTE, k_BKSE, sight)
     if not isinstance(sight, Sight):
         return sight.attend(config, q_BHTE, k_BKSE, v_BKSE)
     if config.attention_softcap is not None:

@@ -198,3 +198,17 @@ def test_a_long_one_runs_with_little_to_do(name: str) -> None:
     command = [sys.executable, f"benchmarks/{name}.py", *map(str, SLOW[name])]
     done = subprocess.run(command, cwd=FOLDER.parent, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and done.stdout, done.stderr[-2000:]
+
+
+def test_exponents_are_those_of_a_power(
+    benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of lengths that are made up, and of memory, which is counted, not timed."""
+    module = benchmark("complexity")
+    assert module.exponent([1, 2, 4, 8], [9, 9, 9 * 4**1.5, 9 * 8**1.5]) == pytest.approx(1.5)
+    run(module, monkeypatch, "--lengths", 256, 512, "--width", 32, "--rounds", 1)
+    rows = capsys.readouterr().out.splitlines()[1:]
+    memory = {row[:25].strip(): float(row.split()[-2]) for row in rows}
+    assert len(memory) == len(module.LAYERS)
+    assert memory["attention, written out"] > 1.7 > 1.2 > memory["attention, fused"]
+    assert memory["recurrent, LSTM"] < 1.2

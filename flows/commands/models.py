@@ -183,7 +183,46 @@ def embed(
             out.say(f"{name:28} {value:.4f}" if isinstance(value, float) else f"{name:28} {value}")
 
 
+def attention(
+    model: Annotated[str, typer.Argument(help="a model folder or an artifact's name")],
+    text: Annotated[str, typer.Option(help="what it reads")],
+    target: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="what an encoder-decoder writes beside it")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="draw the maps of all heads, as HTML")
+    ] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """What each token of a text looks at, by layer and head.
+
+    headrace attention pretrain --text "def main(argv):" --to attention.html
+    """
+    from cluster.store import Store
+    from tasks.inference.attention import attention_of
+
+    with output(as_json) as out:
+        folder = Path(model) if Path(model).is_dir() else Store().get(model).path
+        maps = attention_of(folder, text, target)
+        patterns = [row for one in maps for row in one.patterns()]
+        result: dict[str, Any] = {"tokens": maps[0].columns, "patterns": patterns}
+        if to:
+            from tasks.report.attention import attention_page
+
+            to.write_text(attention_page(maps), encoding="utf-8")
+            result["path"] = str(to)
+        out.result(result)
+        names = ("map", "head", "first", "previous", "itself", "next", "entropy")
+        shown = [
+            [v if not isinstance(v, float) else f"{v:.3f}" for v in row.values()]
+            for row in patterns
+        ]
+        out.table(names, shown)
+
+
 def register(app: typer.Typer) -> None:
     """Add these commands to the application."""
+    app.command()(attention)
     for command in (generate, adapt, embed):
         app.command()(command)
