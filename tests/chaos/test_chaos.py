@@ -1,0 +1,70 @@
+"""Runs under a seeded nemesis come to the clean result, or say what brings them there."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.chaos.nemesis import KINDS, Fault, cut, drawn, fail, strike
+from tests.endpoint import Server, completion
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_seed_says_what_is_done() -> None:
+    many = [drawn(seed) for seed in range(100)]
+    assert many == [drawn(seed) for seed in range(100)]
+    assert {fault.kind for faults in many for fault in faults} == set(KINDS)
+    assert all(1 <= len(faults) <= 3 and faults == sorted(faults, key=when) for faults in many)
+
+
+def when(fault: Fault) -> float:
+    return fault.when
+
+
+def test_a_process_of_the_home_is_struck_and_no_other(tmp_path: Path) -> None:
+    sleeps = [sys.executable, "-c", "import time; time.sleep(60)"]
+    judge = Server("", lambda body, call: completion("4"))
+    mine, other = (
+        subprocess.Popen(sleeps, env=os.environ | {"HEADRACE_HOME": str(home)})
+        for home in (tmp_path, tmp_path / "other")
+    )
+    try:
+        psutil.Process(mine.pid).status()
+        assert strike(Fault("stop", "command", 0.1, 1), tmp_path, mine.pid, judge)
+        assert psutil.Process(mine.pid).status() == psutil.STATUS_STOPPED
+        assert not strike(Fault("kill", "raylet", 0.1, 1), tmp_path, mine.pid, judge)
+        assert strike(Fault("kill", "command", 0.1, 1), tmp_path, mine.pid, judge)
+        assert mine.wait(10) == -signal.SIGKILL and other.poll() is None
+        assert not strike(Fault("kill", "command", 0.1, 1), tmp_path, other.pid, judge)
+    finally:
+        for process in (mine, other):
+            process.kill()
+            process.wait()
+
+
+def test_a_judge_fails_as_often_as_it_is_told_to() -> None:
+    judge = Server("", lambda body, call: completion("4"))
+    fail(judge, Fault("judge", "error", 0.1, 2))
+    assert [judge.script({}, call).status for call in range(4)] == [503, 503, 200, 200]
+
+
+def test_a_file_of_an_artifact_is_cut_in_two(tmp_path: Path) -> None:
+    path = tmp_path / "artifacts" / "read" / "a" / "rows"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(bytes(100))
+    assert cut(tmp_path, 0) == "artifacts/read/a/rows" and path.stat().st_size == 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_twenty_seeds_come_to_the_clean_result(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.chaos", str(tmp_path), "--seeds", "0-19"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    told = json.loads(ran.stdout.splitlines()[-1])
+    assert ran.returncode == 0 and told["seeds"] == 20, ran.stdout + ran.stderr[-2000:]
