@@ -7,6 +7,7 @@ is in `$HEADRACE_HOME/services.json`; one that dies is started again by every pr
 their place.
 """
 
+import errno
 import json
 import logging
 import os
@@ -16,12 +17,13 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from cluster import watchdog
 from cluster.environment import forget, given, prepare, put
-from cluster.errors import StageFailed
+from cluster.errors import MENDED_ON_THE_MACHINE, StageFailed
 from cluster.files import write_atomically
 from cluster.home import home
 from cluster.keys import OURS, authorization, link
@@ -63,6 +65,7 @@ COMMANDS = {
     "mlflow": ("-m", "cluster.mlflow_server"),
     "worker": ("-m", "cluster.prefect_worker"),
 }
+ROOM, FILES = 1 << 22, 32  # bytes and files that a service's start takes
 _watching: list[threading.Thread] = []
 
 
@@ -139,11 +142,20 @@ def wait(name: str) -> None:
     while not answers(name, str(process.url), PROBE_SECONDS, ours=True):
         if not process.alive or time.monotonic() > deadline:
             what = "did not answer in time" if process.alive else "ended at its start"
+            if _is_full(home()):
+                remedy = MENDED_ON_THE_MACHINE[errno.ENOSPC]
+                raise ServiceFailed(f"the {name} server {what}; {home()}: {remedy}")
             raise ServiceFailed(
                 f"the {name} server at {process.url} {what}; the end of {process.log}:\n"
                 f"{tail(process.log)}"
             )
         time.sleep(0.1)
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether a service has no room for its database and its log, or for a few files more."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize < ROOM or (disk.f_files > 0 and disk.f_favail < FILES)
 
 
 def start_worker() -> Process:

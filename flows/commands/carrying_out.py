@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from cluster.errors import BadInput, StageFailed
+from cluster.errors import BadInput, StageFailed, explain
 from cluster.home import home
 from flows.days import day_of
 from flows.views.output import Output, output, reason, tell, waiting
@@ -95,10 +95,11 @@ def run_planned(
             return _untold(error)
     for record in reversed(records(home())):
         if record.flow_run_id == str(state.state_details.flow_run_id):
-            # One that crashed between stages has no failed stage to tell of.
+            # One that crashed between stages has no failed stage to tell of; on a full disk its
+            # record may say yet that it runs.
             crash = {"status": "failed", "error": _ending(state)}
             found = record.model_dump(mode="json", by_alias=True)
-            return found | (crash if record.status == "crashed" else {})
+            return found | (crash if record.status in ("crashed", "running") else {})
     state.result()  # a run that ended before it had a record raises its own error
     raise StageFailed(_ending(state))
 
@@ -131,6 +132,9 @@ def _tell_of_stop(out: Output, goal: str, stop: BaseException, metric: str | Non
 
 
 def _ending(state: Any) -> str:
+    ended = state.result(raise_on_failure=False) if state.is_failed() else None
+    if isinstance(ended, OSError) and (known := explain(ended)):
+        return f"the run ended between its stages: {known[0]}"
     return f"the flow run ended in state {state.name}: {state.message}"
 
 

@@ -140,7 +140,8 @@ class Chaos:
 
     def _start(self, home: Path, judge: Server, more: list[str]) -> "subprocess.Popen[str]":
         command = [str(Path(sys.executable).with_name("headrace")), "run", "smoke", "--json"]
-        judged = ["--set", "evaluate.judge.model=j", "--set", f"placement.judge_url={judge.url}"]
+        judged = ["evaluate.judge.model=j", "evaluate.judge.qag=false"]
+        judged = [f"--set={one}" for one in (*judged, f"placement.judge_url={judge.url}")]
         return subprocess.Popen(
             [*command, *self.changes, *judged, *more],
             env=os.environ | {"HEADRACE_HOME": str(home), "OMP_NUM_THREADS": "1"},
