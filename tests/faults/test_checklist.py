@@ -293,3 +293,11 @@ def test_every_line_of_the_checklist_has_a_test_of_its_number() -> None:
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     named = re.findall(r"def test_((?:d\d\d_)+)", tests)
     assert {int(number) for name in named for number in re.findall(r"\d+", name)} == set(lines)
+
+
+def test_every_fault_that_the_page_tells_of_has_its_tests() -> None:
+    page = (ROOT / "docs" / "how" / "faults.md").read_text()
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    named = re.findall(r"`(test_\w+)`", page)
+    assert len(named) > 30
+    assert [name for name in named if f"def {name}(" not in tests] == []
