@@ -10,7 +10,8 @@ its message names, as a user would. What comes of it:
     same command     it stopped, and the same command, once or more, came to it
     remedy           so did the command with what its message named
     person           it stopped, and neither helped
-    wrong            a result differs from the clean one
+    wrong            documents, tokens or losses differ from the clean ones, or questions to the judge
+                     were paid twice that were not under way at a kill
     hang             a command took more than five minutes, and five times what an undisturbed takes
     left             a process, or a run that is shown as going on, was left
 
@@ -79,7 +80,7 @@ class Chaos:
                 run, said = _ended(process, 10 * LONGEST)
                 assert run.get("status") == "completed", said
                 found = {
-                    "witness": asdict(_witness(run, judge)),
+                    "witness": asdict(_witness(run)),
                     "seconds": time.monotonic() - began,
                 }
             kept.write_text(json.dumps(found))
@@ -130,7 +131,7 @@ class Chaos:
             outcome = "remedy" if named or outcome == "remedy" else "same command"
         if run.get("status") != "completed":
             return "person", said
-        found, answered = _witness(run, judge), _answered(judge)
+        found, answered = _witness(run), _answered(judge)
         wrong = [k for k, v in asdict(found).items() if v != asdict(clean.witness)[k]]
         twice = sum(answered.values()) - len(answered)
         kills = sum(fault.kind in ("kill", "stop", "judge") for fault in faults)
@@ -203,9 +204,9 @@ def _answered(judge: Server) -> Counter[str]:
     return Counter(json.dumps(body.get("messages"), sort_keys=True) for body in judge.bodies)
 
 
-def _witness(run: dict[str, Any], judge: Server) -> Witness:
+def _witness(run: dict[str, Any]) -> Witness:
     stages = {stage["name"]: Path(stage["artifact"]) for stage in run["stages"]}
-    return Witness.of(stages, _answered(judge))
+    return Witness.of(stages)
 
 
 def _shrunk(chaos: Chaos, seed: int, faults: list[Fault], clean: Clean) -> list[int]:

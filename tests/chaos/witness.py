@@ -3,7 +3,6 @@
 import hashlib
 import json
 import sqlite3
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,22 +28,20 @@ def content(artifact: Artifact) -> dict[str, FileRecord]:
 @dataclass(frozen=True)
 class Witness:
     """A hash of the documents that are left, by their ids; one of their tokens that no order
-    changes; one of the bits of every step's loss; one of the questions that a judge answered.
+    changes; one of the bits of every step's loss.
     """
 
     documents: str
     tokens: str
     losses: str
-    questions: str
 
     @classmethod
-    def of(cls, stages: Mapping[str, Path], answered: Counter[str]) -> "Witness":
-        """The witness of a run: the folders of its stages, and what its judge was asked."""
+    def of(cls, stages: Mapping[str, Path]) -> "Witness":
+        """The witness of a run, from the folders of its stages."""
         return cls(
             documents=_hash(sorted(_ids(stages["redact"]))),
             tokens=str(_tokens(Artifact.load(stages["shards"]))),
             losses=_hash([row for name in TRAINED for row in _losses(stages[name])]),
-            questions=_hash(sorted(answered)),
         )
 
 
