@@ -10,8 +10,8 @@ its message names, as a user would. What comes of it:
     same command     it stopped, and the same command, once or more, came to it
     remedy           so did the command with what its message named
     person           it stopped, and neither helped
-    wrong            documents, tokens or losses differ from the clean ones, or questions to the judge
-                     were paid twice that were not under way at a kill
+    wrong            documents, tokens or losses differ from the clean ones, or a question to the
+                     judge was paid twice that was not under way at a kill
     hang             a command took more than five minutes, and five times what an undisturbed takes
     left             a process, or a run that is shown as going on, was left
 
