@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from model.attention import Attention
-from model.config import ModelConfig, from_depth
+from model.config import ModelConfig
 from model.masks import self_sight
+from model.shapes import from_depth
 
 KERNEL, WINDOW = 3, 64
 LENGTHS = (256, 512, 1024, 2048, 4096)

@@ -32,10 +32,11 @@ import torch
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 
 from model import hub
-from model.config import ModelConfig, from_depth
+from model.config import ModelConfig
 from model.generation import Ending, Token, generate
 from model.generation.engine import Capacity, Engine, complete
 from model.generation.request import Request
+from model.shapes import from_depth
 from model.transformer import Transformer
 
 PROMPT = 16

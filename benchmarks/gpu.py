@@ -37,9 +37,10 @@ import numpy as np
 
 from cluster.environment import prepare
 from cluster.placement import Placement
-from model.config import ModelConfig, from_depth
+from model.config import ModelConfig
 from model.flops import flops_per_token, parameter_count
 from model.presets import preset
+from model.shapes import from_depth
 from tasks.tokens.batches import Batch, assemble
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.settings import OptimizerSettings, PretrainSettings

@@ -94,7 +94,7 @@ def make_model(folder: Path, data: Path) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     from model import hub
-    from model.config import from_depth
+    from model.shapes import from_depth
     from model.transformer import Transformer
     from tasks.tokens.chat import write_tokenizer_config
     from tasks.tokens.encoder import SPECIALS

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from model import hub
-from model.config import from_depth
 from model.objectives.preference import PreferenceLM, PreferenceLoss, log_probs
+from model.shapes import from_depth
 from model.transformer import Transformer
 
 PAIRS, LENGTH, VOCABULARY, PAD = 4, 24, 97, 0

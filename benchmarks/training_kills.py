@@ -30,8 +30,8 @@ import torch.distributed as dist
 from cluster.deepspeed_import import load_deepspeed
 from cluster.environment import prepare
 from cluster.placement import Placement
-from model.config import from_depth
 from model.objectives.modules import CausalLM
+from model.shapes import from_depth
 from model.transformer import Transformer
 from tasks.training.job import METRICS, Batch, Program, TrainJob
 from tasks.training.settings import OptimizerSettings

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from tasks.training.job import Program
 
 from cluster.placement import Placement
-from model.config import ModelConfig, from_depth
+from model.config import ModelConfig
 from model.flops import trained_parameter_count
+from model.shapes import from_depth
 from tasks.training.job import Batch
 from tasks.training.memory import device_bytes
 from tasks.training.settings import PretrainSettings

@@ -22,9 +22,9 @@ import torch
 from cluster import ray_session
 from cluster.environment import prepare
 from cluster.placement import Placement
-from model.config import from_depth
 from model.flops import parameter_count
 from model.objectives.modules import CausalLM
+from model.shapes import from_depth
 from model.transformer import Transformer
 from tasks.training.job import Batch, Program, TrainJob
 from tasks.training.settings import OptimizerSettings

@@ -30,8 +30,9 @@ from torch import nn
 from cluster.environment import prepare
 from cluster.placement import Placement
 from model import hub_weights
-from model.config import ModelConfig, from_depth
+from model.config import ModelConfig
 from model.objectives.modules import CausalLM
+from model.shapes import from_depth
 from model.transformer import Transformer
 from tasks.training.job import METRICS, Batch, Program, TrainJob
 from tasks.training.settings import OptimizerSettings

@@ -49,7 +49,8 @@ from tasks.tokens.shards.settings import ShardSettings
 from tasks.tokens.vocabulary.settings import TokenizerSettings
 from tasks.training.agreement import check_exams, check_objective, check_rates
 from tasks.training.costs import paid
-from tasks.training.settings import ModelSettings, PretrainSettings
+from tasks.training.model_settings import ModelSettings
+from tasks.training.settings import PretrainSettings
 from tasks.tuning.classify.settings import ClassifySettings
 from tasks.tuning.distill.settings import DistillSettings
 from tasks.tuning.extract.settings import ExtractSettings

@@ -24,7 +24,7 @@ from flows.recipe import Recipe, overridden
 from model.flops import parameter_count
 from tasks.report.words import duration
 from tasks.training.memory import check_memory
-from tasks.training.settings import DIAL
+from tasks.training.model_settings import DIAL
 
 PUBLISHED = {"E": 1.8172, "A": 482.01, "B": 2085.43, "alpha": 0.3478, "beta": 0.3658}
 DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)

@@ -11,7 +11,8 @@ from tasks.tokens.encoder import load
 from tasks.tokens.packing.facts import PackingFacts
 from tasks.tokens.shards.settings import SPLITS
 from tasks.training.facts import Trained
-from tasks.training.settings import ModelSettings, ObjectiveSettings
+from tasks.training.model_settings import ModelSettings
+from tasks.training.settings import ObjectiveSettings
 
 SHOWN = 10
 CONTEXT = 256

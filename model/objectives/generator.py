@@ -6,8 +6,9 @@ Plain arithmetic, so that a training is planned without PyTorch.
 import math
 from dataclasses import replace
 
-from model.config import ModelConfig, resized
+from model.config import ModelConfig
 from model.flops import flops_per_token
+from model.shapes import resized
 
 SIZE = 0.25
 """Heads, width and feed-forward width of a generator, in shares of the network's."""

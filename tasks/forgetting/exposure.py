@@ -12,8 +12,9 @@ from cluster.artifact import Artifact
 from tasks.forgetting.places import Document
 from tasks.tokens.encoder import load
 from tasks.training.facts import Trained
+from tasks.training.model_settings import ModelSettings
 from tasks.training.samples import samples_of, vocabulary_of
-from tasks.training.settings import ModelSettings, ObjectiveSettings
+from tasks.training.settings import ObjectiveSettings
 from tasks.training.spikes import batch_of
 
 

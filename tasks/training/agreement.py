@@ -4,13 +4,8 @@ from cluster.errors import BadInput
 from model.objectives.catalog import OBJECTIVES, learned_by
 from model.objectives.lengths import window
 from tasks.training.exams import ExamTimes
-from tasks.training.settings import (
-    APART,
-    WITHOUT_HEAD,
-    ModelSettings,
-    ObjectiveSettings,
-    OptimizerSettings,
-)
+from tasks.training.model_settings import APART, ModelSettings
+from tasks.training.settings import WITHOUT_HEAD, ObjectiveSettings, OptimizerSettings
 
 ATTENDING = {
     "decoder": [name for name in learned_by("decoder") if name != "causal"],

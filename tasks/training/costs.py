@@ -3,12 +3,8 @@
 from model.config import ModelConfig
 from model.flops import flops_per_token
 from model.objectives.generator import detection_flops
-from tasks.training.settings import (
-    DETECTION,
-    ModelSettings,
-    ObjectiveSettings,
-    PretrainSettings,
-)
+from tasks.training.model_settings import DETECTION, ModelSettings
+from tasks.training.settings import ObjectiveSettings, PretrainSettings
 
 
 def training_flops(config: ModelConfig, settings: ObjectiveSettings) -> float:

@@ -4,7 +4,7 @@ from cluster.artifact import Artifact
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.tokens.encoder import load
-from tasks.training.settings import ModelSettings
+from tasks.training.model_settings import ModelSettings
 
 
 @stage(version=2)

@@ -42,8 +42,9 @@ from tasks.training.facts import Trained
 from tasks.training.job import CHECKPOINTS, METRICS, Program, TrainJob
 from tasks.training.launch import launch, load_trained
 from tasks.training.memory import check_memory
+from tasks.training.model_settings import ModelSettings
 from tasks.training.samples import samples_of
-from tasks.training.settings import ModelSettings, ObjectiveSettings, PretrainSettings
+from tasks.training.settings import ObjectiveSettings, PretrainSettings
 from tasks.training.spikes import read_skipped
 from tasks.training.telemetry import Row, read_rows, thin
 from tasks.training.tensor_parallel import check_tensor_parallel

@@ -12,11 +12,9 @@ from tasks.tokens.mixture.settings import Mixture
 from tasks.tokens.shards.facts import EncodingFacts
 from tasks.training.agreement import check_objective, check_rates
 from tasks.training.exams import AskedExams
+from tasks.training.model_settings import ModelSettings
 from tasks.training.outcome import outcome
-from tasks.training.settings import (
-    ModelSettings,
-    PretrainSettings,
-)
+from tasks.training.settings import PretrainSettings
 
 log = logging.getLogger("headrace.pretrain")
 

@@ -119,7 +119,7 @@ def _model(tokenizer: Artifact, draft: Draft) -> None:
     import torch
 
     from model import hub
-    from model.config import from_depth
+    from model.shapes import from_depth
     from model.transformer import Transformer
 
     torch.manual_seed(0)

@@ -15,9 +15,9 @@ from flows.cli import app
 from flows.views.architecture import config_of, describe_model, print_model
 from flows.views.output import Output
 from model import hub
-from model.config import from_depth
 from model.encoder_decoder import build
 from model.presets import PRESETS, preset
+from model.shapes import from_depth
 
 SMALL = from_depth(2, vocab_size=67, context=40)
 

@@ -12,8 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from model.config import ModelConfig, from_depth
+from model.config import ModelConfig
 from model.encoder_decoder import EncoderDecoder, build
+from model.shapes import from_depth
 from model.tensor_parallel import Split, Team, divide, splits
 
 SMALL = from_depth(2, vocab_size=31, context=12, width=32, heads=4, kv_heads=2)

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from model.attention import Attention, CrossAttention
 from model.cache import LayerCache
-from model.config import LatentConfig, ModelConfig, RopeScaling, from_depth
+from model.config import LatentConfig, ModelConfig, RopeScaling
 from model.latent_attention import LatentAttention
 from model.masks import Sight, self_sight
 from model.positions import rotate, rotation
+from model.shapes import from_depth
 
 CPU = torch.device("cpu")
 SMALL = from_depth(2, vocab_size=61, context=24, width=32, heads=4)

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from model.attention_maps import attention_maps
-from model.config import resized
 from model.encoder_decoder import build
 from model.positions import sinusoids
 from model.presets import preset
+from model.shapes import resized
 
 INPUTS = torch.tensor([[5, 9, 4, 7, 7]])
 

@@ -7,16 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.config import (
-    ExpertConfig,
-    LatentConfig,
-    ModelConfig,
-    Rope,
-    RopeScaling,
-    from_depth,
-    resized,
-)
+from model.config import ExpertConfig, LatentConfig, ModelConfig, Rope, RopeScaling
 from model.presets import PRESETS, preset
+from model.shapes import from_depth, resized
 
 
 def shape(config: ModelConfig) -> tuple[int, int, int, int, int]:

@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from model.cache import Cache
-from model.config import ModelConfig, from_depth
+from model.config import ModelConfig
 from model.encoder_decoder import EncoderDecoder, build
+from model.shapes import from_depth
 from model.stack import Memory
 from model.transformer import Transformer
 

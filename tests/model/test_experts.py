@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.config import ExpertConfig, from_depth
+from model.config import ExpertConfig
 from model.experts import ExpertLayer, Router
+from model.shapes import from_depth
 from model.transformer import Transformer
 
 SMALL = from_depth(3, vocab_size=61, context=24, width=32, heads=4)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from model.config import ExpertConfig, LatentConfig, from_depth
+from model.config import ExpertConfig, LatentConfig
 from model.encoder_decoder import build
 from model.flops import (
     activation_bytes,
@@ -21,6 +21,7 @@ from model.flops import (
 )
 from model.parts import parts
 from model.presets import preset
+from model.shapes import from_depth
 from model.tensor_parallel import Team, divide
 
 SMALL = from_depth(3, vocab_size=128, context=40, width=48, heads=4)

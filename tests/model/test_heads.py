@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from model import hub
-from model.config import ModelConfig, from_depth
+from model.config import ModelConfig
 from model.head_config import Head
 from model.heads import Headed, last_tokens
+from model.shapes import from_depth
 from model.transformer import Transformer
 
 SMALL = from_depth(2, vocab_size=31, context=16, width=32, heads=2)

@@ -17,8 +17,9 @@ from transformers import (
 )
 
 from model import hub, hub_config
-from model.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling, from_depth
+from model.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling
 from model.encoder_decoder import EncoderDecoder, build
+from model.shapes import from_depth
 from model.transformer import Transformer
 
 SIZES = {"vocab_size": 67, "context": 40, "width": 32, "heads": 4}

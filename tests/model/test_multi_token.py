@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from model.config import from_depth
 from model.multi_token import further_targets
+from model.shapes import from_depth
 from model.transformer import Transformer
 
 CONFIG = replace(

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from model import attention
-from model.config import ModelConfig, from_depth
+from model.config import ModelConfig
 from model.encoder_decoder import build
 from model.hub_config import model_type
 from model.initialise import without_mup
 from model.objectives.modules import CausalLM
 from model.optim import parameter_groups
+from model.shapes import from_depth
 from model.transformer import Transformer
 
 NARROW, WIDE = 64, 512

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from model.config import ExpertConfig, from_depth
+from model.config import ExpertConfig
 from model.documents import begins_of
 from model.encoder_decoder import build
 from model.generation import Ending, generate
 from model.objectives.base import hidden_states
 from model.objectives.losses import ChunkedCrossEntropy
 from model.objectives.modules import CausalLM
+from model.shapes import from_depth
 from model.sights import Blocks, Lengths
 from tests.model.test_sights import KINDS, apart, both
 

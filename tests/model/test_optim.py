@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from model.config import MATRIX_KINDS, from_depth
+from model.config import MATRIX_KINDS
 from model.head_config import Head
 from model.heads import Headed
 from model.objectives.modules import CausalLM
 from model.optim import parameter_groups
+from model.shapes import from_depth
 from model.transformer import Transformer
 
 

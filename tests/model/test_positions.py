@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import Rope, RopeScaling, from_depth
+from model.config import Rope, RopeScaling
 from model.positions import (
     RelativeBias,
     alibi,
@@ -18,6 +18,7 @@ from model.positions import (
     rotate,
     rotation,
 )
+from model.shapes import from_depth
 
 CPU = torch.device("cpu")
 SMALL = from_depth(2, vocab_size=61, context=24, width=32, heads=4)

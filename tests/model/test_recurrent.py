@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from model import hub
 from model.cache import Cache
 from model.cells import KERNELS, stepwise
-from model.config import ModelConfig, RecurrentConfig, from_depth
+from model.config import ModelConfig, RecurrentConfig
 from model.encoder_decoder import build
 from model.flops import flops_per_token, trained_parameter_count
 from model.generation import Ending, beam_search, generate
@@ -20,6 +20,7 @@ from model.objectives.two_way import BidirectionalLM
 from model.optim import parameter_groups
 from model.recurrent import RecurrentLayer
 from model.runs import lay_out
+from model.shapes import from_depth
 
 CELLS = ("rnn", "gru", "lstm")
 every_cell = pytest.mark.parametrize("cell", CELLS)

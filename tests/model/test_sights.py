@@ -9,11 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.config import ExpertConfig, LatentConfig, ModelConfig, from_depth
+from model.config import ExpertConfig, LatentConfig, ModelConfig
 from model.documents import begins_of
 from model.encoder_decoder import build
 from model.masks import self_sight
 from model.objectives.base import hidden_states
+from model.shapes import from_depth
 from model.sights import Blocks, Lengths, kernel_sight
 from tests.model import stand_ins
 

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 
 from model.blocks import Residual
 from model.cache import Cache
-from model.config import ExpertConfig, LatentConfig, ModelConfig, from_depth
+from model.config import ExpertConfig, LatentConfig, ModelConfig
+from model.shapes import from_depth
 from model.transformer import Transformer
 
 SMALL = from_depth(2, vocab_size=61, context=24, width=32, heads=4)

@@ -7,9 +7,10 @@ import torch
 
 from model.attention import attend
 from model.blocks import make_norm
-from model.config import ModelConfig, from_depth
+from model.config import ModelConfig
 from model.masks import Sight, nearby, self_sight
 from model.positions import sinusoids
+from model.shapes import from_depth
 
 CPU = torch.device("cpu")
 

@@ -11,8 +11,8 @@ import pytest
 from cluster.artifact import Artifact
 from cluster.stage import build, specify, stage
 from cluster.store import Draft, Store
-from model.config import from_depth
 from model.flops import flops_per_token, parameter_count
+from model.shapes import from_depth
 from tasks.scaling.law.settings import FitSettings
 from tasks.scaling.law.stage import fit, forecast, row
 from tasks.scaling.sweep.member import sweep_run

@@ -321,7 +321,7 @@ def test_only_decoders_are_served(tmp_path: Path) -> None:
     import torch
 
     from model import hub
-    from model.config import from_depth
+    from model.shapes import from_depth
     from model.transformer import Transformer
 
     torch.manual_seed(0)

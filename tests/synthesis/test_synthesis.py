@@ -20,7 +20,7 @@ from cluster.placement import Placement
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from model import hub
-from model.config import from_depth
+from model.shapes import from_depth
 from model.transformer import Transformer
 from tasks.data.deduplication.settings import DedupSettings
 from tasks.data.deduplication.stage import dedup

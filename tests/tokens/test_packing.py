@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import BadInput
-from model.config import from_depth
+from model.shapes import from_depth
 from model.transformer import Transformer
 from tasks.tokens.batches import NO_LOSS
 from tasks.tokens.loader import Arrangement, Loader

@@ -14,8 +14,8 @@ import torch
 
 from cluster.environment import prepare
 from cluster.placement import Placement
-from model.config import from_depth
 from model.objectives.modules import with_objective
+from model.shapes import from_depth
 from model.transformer import Transformer
 from tasks.tokens.batches import Batch, assemble
 from tasks.training.job import Program, TrainJob

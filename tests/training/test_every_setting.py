@@ -21,8 +21,9 @@ from model.stack import Stack
 from model.tensor_parallel import Team
 from tasks.training import engine, pretraining
 from tasks.training.job import TrainJob
+from tasks.training.model_settings import ModelSettings
 from tasks.training.schedule import factor
-from tasks.training.settings import ModelSettings, PretrainSettings
+from tasks.training.settings import PretrainSettings
 from tasks.training.stage import pretrain
 from tasks.training.tensor_parallel import ParallelLayout
 from tests.training.test_objectives import Made

@@ -8,11 +8,12 @@ import torch
 
 from cluster.errors import BadInput
 from cluster.placement import Placement
-from model.config import ModelConfig, from_depth, resized
+from model.config import ModelConfig
 from model.encoder_decoder import build
 from model.flops import activation_bytes, half_weight_bytes, trained_parameter_count
 from model.objectives.modules import CausalLM
 from model.presets import preset
+from model.shapes import from_depth, resized
 from tasks.training import memory
 from tasks.training.memory import check_memory, device_bytes
 from tasks.training.settings import OptimizerSettings, PretrainSettings

@@ -27,13 +27,9 @@ from tasks.tokens.shards.stream import TokenStream
 from tasks.tokens.vocabulary.settings import TokenizerSettings
 from tasks.tokens.vocabulary.stage import train_tokenizer
 from tasks.training.agreement import check_objective
+from tasks.training.model_settings import ModelSettings
 from tasks.training.samples import Samples, samples_of, vocabulary_of
-from tasks.training.settings import (
-    ModelSettings,
-    ObjectiveSettings,
-    OptimizerSettings,
-    PretrainSettings,
-)
+from tasks.training.settings import ObjectiveSettings, OptimizerSettings, PretrainSettings
 from tasks.training.stage import pretrain
 
 CONTEXT = 32

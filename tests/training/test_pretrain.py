@@ -30,7 +30,8 @@ from tasks.tokens.shards.stage import shards
 from tasks.tokens.vocabulary.settings import TokenizerSettings
 from tasks.tokens.vocabulary.stage import train_tokenizer
 from tasks.training.job import Diverged
-from tasks.training.settings import ModelSettings, OptimizerSettings, PretrainSettings
+from tasks.training.model_settings import ModelSettings
+from tasks.training.settings import OptimizerSettings, PretrainSettings
 from tasks.training.stage import pretrain
 
 SETTINGS = PretrainSettings(

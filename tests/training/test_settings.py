@@ -10,7 +10,8 @@ from cluster.placement import Placement
 from tasks.tokens.steps import Steps
 from tasks.training.context_parallel import check_context_parallel
 from tasks.training.loss_scale import FIRST, LEAST, WINDOW, LossScale
-from tasks.training.settings import ModelSettings, PretrainSettings
+from tasks.training.model_settings import ModelSettings
+from tasks.training.settings import PretrainSettings
 from tasks.training.tensor_parallel import check_tensor_parallel
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from model.config import from_depth
 from model.objectives.modules import with_objective
+from model.shapes import from_depth
 from model.transformer import Transformer
 from tasks.training.exams import Exams
 from tasks.training.job import Program, TrainJob

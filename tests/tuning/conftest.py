@@ -21,8 +21,8 @@ def toy_model(tokenizer: Artifact, family: str, seed: int, draft: Draft) -> None
     import torch
 
     from model import hub
-    from model.config import from_depth
     from model.encoder_decoder import build as network
+    from model.shapes import from_depth
 
     torch.manual_seed(seed)
     vocab_size = load(tokenizer).vocab_size

@@ -15,8 +15,8 @@ from cluster.placement import Placement
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from model import hub
-from model.config import from_depth
 from model.heads import Headed
+from model.shapes import from_depth
 from model.shrink import shrunk
 from model.transformer import Transformer
 from tasks.training.settings import OptimizerSettings

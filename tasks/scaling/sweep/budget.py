@@ -18,7 +18,7 @@ import numpy as np
 from cluster.errors import BadInput
 from model.flops import parameter_count
 from tasks.scaling.sweep.plan import SweepSettings, TargetSettings, flops, plan_sweep
-from tasks.training.settings import ModelSettings
+from tasks.training.model_settings import ModelSettings
 
 TOKENS_PER_PARAMETER = 30.0
 STEP = math.sqrt(10)

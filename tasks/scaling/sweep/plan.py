@@ -22,13 +22,8 @@ from pydantic import Field, field_validator, model_validator
 from cluster.errors import BadInput
 from cluster.settings import Settings
 from model.flops import flops_per_token, parameter_count
-from tasks.training.settings import (
-    ModelSettings,
-    OptimizerSettings,
-    PretrainSettings,
-    RateScales,
-    over_defaults,
-)
+from tasks.training.model_settings import ModelSettings
+from tasks.training.settings import OptimizerSettings, PretrainSettings, RateScales, over_defaults
 
 WARMUP_STEPS, WARMUP_SHARE = 100, 0.2
 BY_WIDTH = OptimizerSettings(

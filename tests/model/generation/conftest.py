@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import torch
 
-from model.config import from_depth
+from model.shapes import from_depth
 from model.transformer import Transformer
 
 VOCAB = 7

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from model.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling, from_depth
+from model.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling
 from model.encoder_decoder import EncoderDecoder, build
 from model.generation import (
     Ending,
@@ -16,6 +16,7 @@ from model.generation import (
     score,
 )
 from model.generation.reader import Reader
+from model.shapes import from_depth
 
 MHA = from_depth(3, vocab_size=31, context=40, width=32, heads=4)
 SEQ2SEQ = from_depth(2, vocab_size=31, context=40, width=32, heads=4, family="encoder_decoder")

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from model.config import from_depth
 from model.generation import Ending, Sampling, generate, stream
 from model.generation import score as score_all
+from model.shapes import from_depth
 from model.transformer import Transformer
 
 DRAWN = Sampling()

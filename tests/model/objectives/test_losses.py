@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import ModelConfig, from_depth
+from model.config import ModelConfig
 from model.objectives import losses
 from model.objectives.losses import ChunkedCrossEntropy, chunks
 from model.objectives.modules import CausalLM, with_objective
+from model.shapes import from_depth
 from model.transformer import Transformer
 
 SMALL = from_depth(2, vocab_size=31, context=16, width=32, heads=2)

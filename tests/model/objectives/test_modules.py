@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from model.config import ExpertConfig, ModelConfig, RecurrentConfig, from_depth, resized
+from model.config import ExpertConfig, ModelConfig, RecurrentConfig
 from model.encoder_decoder import build
 from model.objectives.base import Objective, hidden_states
 from model.objectives.catalog import OBJECTIVES
@@ -18,6 +18,7 @@ from model.objectives.modules import CausalLM, own_parameters, with_objective
 from model.objectives.rows import Vocabulary
 from model.objectives.transforms import Setup
 from model.presets import preset
+from model.shapes import from_depth, resized
 
 CONTEXT, WORDS = 32, 1000
 ALL = [(name, family) for name, about in OBJECTIVES.items() for family in about.families]

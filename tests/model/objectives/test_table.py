@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from model.config import from_depth, resized
 from model.objectives import masking, noising, pairs, permuted, rows, spans
 from model.objectives.modules import CausalLM, TokenLM, with_objective
 from model.objectives.rows import IGNORED
 from model.presets import preset
+from model.shapes import from_depth, resized
 from model.transformer import Transformer
 
 SENTENCE = "The kitten is chasing the ball ."
