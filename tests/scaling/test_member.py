@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from tasks.scaling.law.settings import FitSettings
 from tasks.scaling.law.stage import fit, forecast, row
 from tasks.scaling.sweep.member import sweep_run
 from tasks.scaling.sweep.plan import SweepSettings, plan_sweep
-from tasks.scaling.sweep.trunk import trunk
+from tasks.scaling.sweep.trunk import branch_off, trunk
 from tasks.tokens.shards.writer import ShardWriter
+from tasks.training.checkpoint import complete, read
+from tasks.training.job import CHECKPOINTS
 from tasks.training.outcome import out_of_memory
 from tasks.training.settings import OptimizerSettings
 
@@ -119,6 +122,18 @@ def test_a_run_that_branches_off_a_trunk_is_the_run_from_scratch_to_the_bit(stor
     assert own == pytest.approx(0.2)
     rows = branched.file("metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in rows] == list(range(1, 101))
+
+
+def test_a_trunk_is_found_on_nodes_with_homes_of_their_own(store, shards, tmp_path, monkeypatch):
+    short, long = plan_sweep(sweep_settings(tokens=(6_400, 12_800)), VOCABULARY).members
+    first = labelled(trunk, store, "a", shards=shards, settings=short.trunk(), seed=0)
+    monkeypatch.setenv("HEADRACE_STORE", f"file://{tmp_path}/bucket")
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path))
+    monkeypatch.setenv("HEADRACE_APART", str(tmp_path))
+    draft = SimpleNamespace(scratch=tmp_path / "work" / "sweep-long")
+    branch_off(first, long.training, draft)
+    (begun,) = complete(draft.scratch / CHECKPOINTS)
+    assert read(begun).step == short.trunk().training.steps
 
 
 def test_runs_of_a_trunk_that_diverged_say_so(store, shards):

@@ -68,4 +68,5 @@ def branch_off(trunk: Artifact | None, training: "PretrainSettings", draft: Draf
     shutil.copyfile(trunk.file(METRICS), draft.scratch / METRICS)
     publish(draft.scratch / METRICS)
     changes = {"steps": training.steps, **training.optimizer.model_dump(mode="json")}
-    graft(complete(trunk.folder() / CHECKPOINTS)[0], folder, changes)
+    (last,) = (trunk.folder() / CHECKPOINTS).iterdir()  # of an artifact: it is on this node
+    graft(last, folder, changes)
