@@ -38,14 +38,7 @@ from tasks.training.prefetch import Prefetcher
 from tasks.training.process import is_fast, seed_dropout, terminated, threads
 from tasks.training.schedule import factor
 from tasks.training.sitting import sit
-from tasks.training.spikes import (
-    SKIPPED,
-    WINDOW,
-    LossWatch,
-    Spike,
-    read_skipped,
-    skip,
-)
+from tasks.training.spikes import SKIPPED, WINDOW, LossWatch, Spike, read_skipped, skip
 from tasks.training.telemetry import MetricsFile, Reporter, Row, read_rows
 from tasks.training.tensor_parallel import divided, whole_reader
 from tasks.training.tracing import traced
