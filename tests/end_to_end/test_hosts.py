@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,20 +79,17 @@ def _join(host: Host, head: Host, addresses: dict[str, str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """The same pipeline on one host, with nothing beside it."""
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., dict[str, Any]]]:
+    """Carries out a command on one host, with nothing beside it."""
     folder = tmp_path_factory.mktemp("alone")
     here = plain() | {"HEADRACE_HOME": str(folder / "home")}
-    with (folder / "log").open("w") as log:
-        done = subprocess.run(
-            [BIN / "headrace", "run", "smoke", "--json"],
-            env=here,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            check=False,
-        )
-    assert done.returncode == 0, (folder / "log").read_text()[-5000:]
-    yield json.loads(done.stdout)
+
+    def headrace(*arguments: str) -> dict[str, Any]:
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": (folder / "log").open("w")}
+        command = [BIN / "headrace", *arguments, "--json"]
+        return _ended(subprocess.Popen(command, env=here, text=True, **pipes), folder / "log")
+
+    yield headrace
     subprocess.run([BIN / "headrace", "down"], env=here, check=True)
 
 
@@ -120,14 +117,14 @@ def test_all_is_ready(three: Cluster, tmp_path: Path) -> None:
 
 
 def test_the_whole_pipeline_runs_as_on_one_host(
-    three: Cluster, alone: dict[str, Any], tmp_path: Path
+    three: Cluster, alone: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    done = _ended(three.headrace(log, "run", "smoke"), log)
+    one, done = alone("run", "smoke"), _ended(three.headrace(log, "run", "smoke"), log)
     assert {s["state"] for s in done["stages"]} == {"built"}
-    assert _losses(done, three.root) == _losses(alone)
+    assert _losses(done, three.root) == _losses(one)
     scores = ("bits_per_byte", "accuracy", "accuracy_majority")
-    assert [done["metrics"][name] for name in scores] == [alone["metrics"][name] for name in scores]
+    assert [done["metrics"][name] for name in scores] == [one["metrics"][name] for name in scores]
     assert done["urls"]["prefect"].startswith(f"http://{GATEWAY}:4299")
     assert done["urls"]["mlflow"].startswith(f"http://{GATEWAY}:5099")
 
@@ -150,19 +147,21 @@ def test_no_secret_is_in_a_command_line(three: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_training_survives_its_host_without_a_shared_disk(
-    three: Cluster, alone: dict[str, Any], tmp_path: Path
+    three: Cluster, alone: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     """Of three hosts, two train; one of these goes away for good, and the third takes its place:
-    the losses are those of one host.
+    the losses are those of one host with as many workers.
     """
+    training = ("pretrain", "smoke", "--rebuild", "pretrain", *TRAINED)
+    one = alone(*training)
     log = tmp_path / "log"
     work = "headrace/store/work/pretrain-*/checkpoints/*/checkpoint.json"
     shared = bucket(three.addresses)
-    running = three.headrace(log, "pretrain", "smoke", "--rebuild", "pretrain", *TRAINED)
+    running = three.headrace(log, *training)
     while not shared.glob(work):
         assert running.poll() is None, log.read_text()[-5000:]
         time.sleep(0.2)
     lost = next(host for host in three.hosts[1:] if host.runs("RayTrainWorker"))
     lost.kill()
     print(f"{lost.name} is lost after {shared.glob(work)}")
-    assert _losses(_ended(running, log), three.root) == _losses(alone)
+    assert _losses(_ended(running, log), three.root) == _losses(one)
