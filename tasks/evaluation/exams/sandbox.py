@@ -2,8 +2,9 @@
 
 The answer is alone in a process (`box`): it reads Python and its libraries, writes a few files in
 memory, for ten seconds and 1 GiB; no other file, no socket, no other process, and nothing of it
-stays. The tests are in another, and ask it; what they compare with, and whether they passed, it
-never sees. It takes Linux 6.2 or newer with Landlock, which lets users make namespaces.
+stays. The tests are in another, and ask it; whether they passed it never sees, nor what they
+compare with, unless they ask an object of its own for that: `4 in f(2)` shows f's result the 4. It
+takes Linux 6.2 or newer with Landlock, which lets users make namespaces.
 """
 
 import ast
