@@ -14,26 +14,11 @@ from cluster.settings import nearest
 from tasks.reproduction.settings import FitOf, Rows
 from tasks.scaling.law.fit import Fitted, problem_of
 from tasks.scaling.law.fit_file import fit_columns
-from tasks.scaling.law.laws import LAWS
+from tasks.scaling.law.laws import LAWS, PARAMETERS, Law, keeping, placed
 from tasks.scaling.law.runs import REQUIRED, Columns
 
 Row = Mapping[str, str]
 Figures = dict[str, Any]
-LOGARITHMS = {
-    "chinchilla": ("E", "A", "B"),
-    "tied": ("E", "A", "B"),
-    "repeated": ("E", "A", "B"),
-    "kaplan": ("N_c", "D_c", "alpha_N", "alpha_D"),
-    "power": ("c",),
-}
-"""Parameters that a form has by their logarithm, which come first; then those it has as they are,
-and of `repeated` the logarithms of the two saturations."""
-PLAIN = {
-    "chinchilla": ("alpha", "beta"),
-    "tied": ("alpha",),
-    "repeated": ("alpha",),
-    "power": ("a",),
-}
 EPOCHS = (2, 4, 16, 40)
 EMBEDDING_RATIO = 47491.0
 """omega of N_all = N + omega N^(1/3), N without embeddings (Pearce and Song 2024, section 4.1)."""
@@ -49,21 +34,22 @@ def figures(rows: Sequence[Row], fits: Mapping[str, FitOf]) -> dict[str, Figures
     Raises BadInput for a column or rows that the file does not have.
     """
     return {
-        name: stated(fit) if fit.values else refitted(rows, fit, name)
+        name: refitted(rows, fit, name) if fit.columns else stated(fit)
         for name, fit in fits.items()
-        if rows or fit.values
+        if rows or not fit.columns
     }
 
 
 def refitted(rows: Sequence[Row], fit: FitOf, name: str) -> Figures:
     """One fit of the runs, with what it foretells of rows that it is not fitted to."""
-    columns = columns_of(rows, fit, fit.where, name)
-    kept = np.argsort(columns["loss" if "loss" in columns else "y"], kind="stable")
-    kept = np.sort(kept[: len(kept) - fit.leave_out])
-    columns = {key: values[kept] for key, values in columns.items()}
+    kept = [row for row in rows if not any(row[c] in t for c, t in fit.without.items())]
+    columns = columns_of(kept, fit, fit.where, name)
+    order_N = np.argsort(columns["loss" if "loss" in columns else "y"], kind="stable")
+    low_N = np.sort(order_N[: len(order_N) - fit.leave_out])
+    columns = {key: values[low_N] for key, values in columns.items()}
     asked = {which: columns_of(rows, fit, where, which) for which, where in fit.foretells.items()}
     places = [(at["params"][0], at["tokens"][0]) for at in asked.values()]
-    found = fit_columns(columns, fit.form, fit.loss, None, fit.bootstrap, places)
+    found = fit_columns(columns, fit.form, fit.loss, None, fit.bootstrap, places, given(fit))
     told = zip(asked.items(), found.pop("predictions", ()), strict=True)
     found["foretold"] = {
         which: {"error": 100 * abs(said["loss"] / at["loss"][0] - 1), "loss": said["loss"]}
@@ -72,6 +58,13 @@ def refitted(rows: Sequence[Row], fit: FitOf, name: str) -> Figures:
     }
     found["points"] = {key: values.tolist() for key, values in columns.items()}
     return found | more(fit.form, found)
+
+
+def given(fit: FitOf) -> Law | None:
+    """The law with the parameters that are stated; None where all are fitted."""
+    if not fit.values and not fit.near:
+        return None
+    return keeping(LAWS[fit.form], placed(fit.form, fit.values), placed(fit.form, fit.near))
 
 
 def stated(fit: FitOf) -> Figures:
@@ -89,13 +82,11 @@ def theta_of(form: str, values: Mapping[str, float]) -> np.ndarray:
     """The parameters [P] of a form, in the order of its law, from their names. Raises BadInput for
     one that is not given.
     """
-    logarithms, plain = LOGARITHMS[form], PLAIN.get(form, ())
-    last = ("R_N", "R_D") if form == "repeated" else ()
-    for name in (*logarithms, *plain, *last):
+    for name in PARAMETERS[form]:
         if name not in values:
             raise BadInput(f"a stated law of form {form} needs its '{name}'")
-    logs = [math.log(values[name]) for name in logarithms]
-    return np.array([*logs, *(values[n] for n in plain), *(math.log(values[n]) for n in last)])
+    known = placed(form, {name: values[name] for name in PARAMETERS[form]})
+    return np.array([known[place] for place in range(len(known))])
 
 
 def more(form: str, found: Mapping[str, Any]) -> Figures:

@@ -1,6 +1,6 @@
 """Settings of stages `refit` and `reproduce`: a published law, as data.
 
-    fits        how its runs are fitted, by name; or the law as stated, where there are no runs
+    fits        how its runs are fitted, by name; or the law as stated, where it names no columns
     arms        sweeps of one's own, by name: what each sets otherwise than the recipe
     claims      what the paper says, and which figure of the fits and of the arms answers it
 
@@ -22,7 +22,7 @@ Rows = dict[str, tuple[str, ...]]
 
 
 class FitOf(Settings):
-    """One fit of the published runs; with `values`, the law as the paper states it instead."""
+    """One fit of the published runs; without `columns`, the law as the paper states it."""
 
     form: Form = Field("chinchilla", description="law that is fitted, as of `headrace fit`")
     loss: Literal["huber", "lad", "squares"] | None = Field(
@@ -33,12 +33,18 @@ class FitOf(Settings):
         description="the file's names by ours; `error` is the standard error of log y, as a weight",
     )
     where: Rows = Field({}, description="the rows that are fitted, by column; empty is all")
+    without: Rows = Field({}, description="the rows that are left out, by column")
     leave_out: int = Field(0, ge=0, description="so many highest losses are left out")
     bootstrap: int = Field(200, ge=0, description="resamples of the runs behind errors and bands")
     foretells: dict[str, Rows] = Field(
         {}, description="rows whose loss the fit is to foretell, by name"
     )
-    values: dict[str, float] = Field({}, description="parameters as stated, by name")
+    values: dict[str, float] = Field(
+        {}, description="parameters as stated, by name; the others are fitted"
+    )
+    near: dict[str, float] = Field(
+        {}, description="where the fit of these others begins; empty is many places"
+    )
     at: tuple[float, ...] = Field((), description="a place whose loss is told, as of --predict")
 
 

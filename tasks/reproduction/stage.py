@@ -23,7 +23,7 @@ PAGE = "reproduction.html"
 MINUS = " - "
 
 
-@stage(version=1)
+@stage(version=2)
 def refit(settings: RefitSettings, draft: Draft) -> None:
     """Fit the published runs. Facts: `fits`, by name, as `headrace fit` reports them, with more.
 

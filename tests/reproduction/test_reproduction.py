@@ -97,6 +97,32 @@ def test_gadres_five_runs_foretell_with_the_published_errors() -> None:
         assert round(refitted or 0, 4) == pytest.approx(published, abs=1e-4)
 
 
+@shared
+def test_the_repeated_runs_have_the_published_minimum_and_a_lower_one() -> None:
+    law = load(recipe_of("datablations")).reproduce
+    assert law is not None
+    fits = {n: fit.model_copy(update={"bootstrap": 0}) for n, fit in law.fits.items()}
+    found = figures(table(SHARED / "datablations/runs_c4.csv"), fits)
+    theirs, lowest = found["as they fitted"], found["lowest minimum"]
+    assert theirs["n"] == lowest["n"] == 181  # of 182; one is not in the file
+    assert theirs["R_D"] == pytest.approx(15.387756, rel=4e-3)
+    assert theirs["R_N"] == pytest.approx(5.309743, rel=4e-3)
+    assert lowest["objective"] < theirs["objective"] and lowest["R_D"] > 40
+
+
+def test_parameters_that_are_stated_stay_and_the_others_are_fitted() -> None:
+    values = {"E": 1.5, "A": 300.0, "B": 900.0, "alpha": 0.4}
+    fit = FitOf(form="tied", values={"E": 1.5, "B": 900.0}, bootstrap=4,
+                columns={"params": "n", "tokens": "d", "loss": "l"})  # fmt: skip
+    rows = [{"n": str(n), "d": str(d), "l": str(1.5 + 300 * n**-0.4 + 900 * d**-0.4)}
+            for n in (1e3, 1e4, 1e5) for d in (1e4, 1e5)]  # fmt: skip
+    found = figures(rows, {"one": fit})["one"]
+    assert {name: found[name] for name in values} == pytest.approx(values, rel=1e-4)
+    assert found["bands"]["E"] == [1.5, 1.5]
+    with pytest.raises(BadInput, match="no parameter 'aplha': did you mean 'alpha'"):
+        figures(rows, {"one": fit.model_copy(update={"near": {"aplha": 0.5}})})
+
+
 def test_laws_as_stated_need_no_runs() -> None:
     said = dict(claims("datablations").values())
     assert said[2.2256440889984477] == pytest.approx(2.2256440889984477, rel=1e-13)
@@ -113,6 +139,8 @@ def test_rows_are_chosen_and_what_is_absent_is_named() -> None:
     fit = FitOf(form="tied", columns=names, where={"kind": ("a",)}, leave_out=2, bootstrap=0)
     found = figures(rows, {"one": fit})["one"]
     assert (found["n"], found["alpha"]) == (10, pytest.approx(0.3, rel=1e-3))
+    without = fit.model_copy(update={"without": {"n": ("270", "90")}})
+    assert figures(rows, {"one": without})["one"]["n"] == 4
     with pytest.raises(BadInput, match="no column 'loss_c4'"):
         figures(rows, {"one": fit.model_copy(update={"columns": names | {"loss": "loss_c4"}})})
     with pytest.raises(BadInput, match="no row of the published runs is one of 'one'"):

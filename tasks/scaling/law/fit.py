@@ -3,7 +3,7 @@
 fitted = fit_law(columns, "chinchilla", replicas=200)
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from cluster.errors import BadInput
 from tasks.scaling.law import robust
-from tasks.scaling.law.laws import LAWS, Law
+from tasks.scaling.law.laws import LAWS, PARAMETERS, Law
 from tasks.scaling.law.robust import Problem
 from tasks.scaling.law.runs import REQUIRED, Columns
 
@@ -47,9 +47,10 @@ def fit_law(
     loss: str | None = None,
     delta: float | None = None,
     replicas: int = 0,
+    given: Law | None = None,
 ) -> Fitted:
     """Fit one law by two optimisers, with bootstrap and profile; see `fit_columns`."""
-    problem = problem_of(columns, form, loss, delta)
+    problem = problem_of(columns, form, loss, delta, given)
     law = problem.law
     if problem.runs < law.parameters:
         raise BadInput(
@@ -75,7 +76,7 @@ def describe(fitted: Fitted, errors: bool) -> Report:
         "objective": float(problem.total(theta_P[None])[0]) / scale,
         "n": problem.runs,
         **problem.law.report(theta_P),
-        **_frontier(form, problem.columns, theta_P),
+        **_frontier(form, problem.columns, problem.law.report(theta_P)),
         "rms_log_residual": float(np.sqrt(np.mean(problem.log_residuals(theta_P) ** 2))),
         "std_err": _spread(problem.law, fitted.cloud_SP) if errors else None,
         "bands": _bands(problem.law, fitted.cloud_SP) if errors else None,
@@ -175,14 +176,14 @@ def _doubts(problem: Problem, theta_P: np.ndarray, floor: list[float] | None) ->
     return doubts
 
 
-def _frontier(form: str, columns: Columns, theta_P: np.ndarray) -> dict[str, float]:
+def _frontier(form: str, columns: Columns, law: Mapping[str, float]) -> dict[str, float]:
     """Kaplan's third law: the least loss at compute C = k params tokens is (C_c / C)^alpha_C.
 
     k is what the runs cost where they have a `flops` column, else 6.
     """
     if form != "kaplan":
         return {}
-    log_nc, log_dc, log_an, log_ad = theta_P
+    log_nc, log_dc, log_an, log_ad = (np.log(law[name]) for name in PARAMETERS[form])
     ratio = np.exp(log_an - log_ad)
     k = 6.0
     if "flops" in columns:
@@ -225,14 +226,19 @@ def point(form: str, at: Sequence[float]) -> Columns:
 
 
 def problem_of(
-    columns: Columns, form: str, loss: str | None = None, delta: float | None = None
+    columns: Columns,
+    form: str,
+    loss: str | None = None,
+    delta: float | None = None,
+    given: Law | None = None,
 ) -> Problem:
-    """What is minimised. `tied` was published with squares of the loss itself, so it has those
+    """What is minimised, of the form's law, or of this one of it (`laws.keeping`). `tied` was published with squares of the loss itself, so it has those
     unless another loss is asked for.
     """
     if form == "tied" and delta is None:
         loss = loss or "squares"
+    law = given or LAWS[form]
     if form == "power" or loss == "squares":
-        return Problem(LAWS[form], columns, robust.SQUARES_DELTA, linear=form != "power")
+        return Problem(law, columns, robust.SQUARES_DELTA, linear=form != "power")
     width = robust.LAD_DELTA if loss == "lad" else delta or DEFAULT_DELTA
-    return Problem(LAWS[form], columns, width)
+    return Problem(law, columns, width)

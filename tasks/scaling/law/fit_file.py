@@ -16,6 +16,7 @@ from tasks.data.row_files import Columns as Named
 from tasks.scaling.law import isoflop, prediction
 from tasks.scaling.law.diagnostics import suspects
 from tasks.scaling.law.fit import DEFAULT_DELTA, Fitted, Report, describe, fit_law, point
+from tasks.scaling.law.laws import Law
 from tasks.scaling.law.runs import REQUIRED, Columns, distinct, from_mlflow, read
 
 FORMS = tuple(REQUIRED)
@@ -51,6 +52,7 @@ def fit_columns(
     delta: float | None = None,
     bootstrap: int = 0,
     predict: Sequence[Sequence[float]] = (),
+    given: Law | None = None,
 ) -> Report:
     """Fit runs given as columns [N]; the report has the keys of the command contract.
 
@@ -58,8 +60,9 @@ def fit_columns(
     or squares of the loss itself, which is the default of `tied` (Gadre 2024, appendix); `power`
     and `isoflop` are fitted by least squares of logarithms. `bootstrap` resamples of the runs give
     standard errors. `predict` are places (params, tokens), for repeated also unique tokens, for
-    power (x,); see `prediction.predict` for their 90 % bands. A row that is there several times is
-    one run, and a warning says so. Raises BadInput for an unknown form or loss, fewer
+    power (x,); see `prediction.predict` for their 90 % bands. `given` is the form's law with some
+    parameters known (`laws.keeping`). A row that is there several times is one run, and a warning
+    says so. Raises BadInput for an unknown form or loss, fewer
     runs than parameters, and a prediction the form cannot make.
     """
     _check_form(form)
@@ -69,7 +72,7 @@ def fit_columns(
         report = _fit_isoflop(columns, bootstrap, predict)
     else:
         places = [point(form, at) for at in predict]
-        fitted = fit_law(columns, form, loss, delta, bootstrap)
+        fitted = fit_law(columns, form, loss, delta, bootstrap, given)
         report = describe(fitted, errors=bootstrap > 0)
         if form == "kaplan":
             report["separate"] = separate(columns)

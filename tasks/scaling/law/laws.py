@@ -12,17 +12,28 @@ n, d, u are log params, log tokens, log unique tokens; l is the log loss.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from cluster.errors import BadInput
+from cluster.settings import nearest
 from tasks.scaling.law.runs import Columns
 
 Evaluated = tuple[np.ndarray, np.ndarray]
 GRID = np.geomspace(0.05, 1.5, 9)
 # nats; a fit without a floor drives log E to minus infinity
 NO_FLOOR = 1e-6
+PARAMETERS = {
+    "chinchilla": ("E", "A", "B", "alpha", "beta"),
+    "tied": ("E", "A", "B", "alpha"),
+    "kaplan": ("N_c", "D_c", "alpha_N", "alpha_D"),
+    "repeated": ("E", "A", "B", "alpha", "R_N", "R_D"),
+    "power": ("c", "a"),
+}
+"""Names of a form's parameters, in their order; all but `PLAIN` stand there as logarithms."""
+PLAIN = ("alpha", "beta", "a")
 
 
 @dataclass(frozen=True)
@@ -103,6 +114,44 @@ def power(theta_SP: np.ndarray, columns: Columns) -> Evaluated:
     x_N = np.log(columns["x"])
     one_SN = np.ones((len(theta_SP), len(x_N)))
     return theta_SP[:, :1] + theta_SP[:, 1:] * x_N, np.stack([one_SN, one_SN * x_N], axis=-1)
+
+
+def placed(form: str, values: Mapping[str, float]) -> dict[int, float]:
+    """Parameters by their place in theta. Raises BadInput for one that the form does not have."""
+    names = PARAMETERS[form]
+    if unknown := [name for name in values if name not in names]:
+        raise BadInput(
+            f"form {form} has no parameter '{unknown[0]}': {nearest(unknown[0], names)}"
+        )
+    return {
+        names.index(name): value if name in PLAIN else float(np.log(value))
+        for name, value in values.items()
+    }
+
+
+def keeping(law: Law, known: Mapping[int, float], near: Mapping[int, float]) -> Law:
+    """The law with some parameters known, by their place, so that the F others are fitted; where
+    `near` gives these, from there alone.
+    """
+    free = [place for place in range(law.parameters) if place not in known]
+
+    def whole(theta_SF: np.ndarray) -> np.ndarray:
+        theta_SP = np.empty((*theta_SF.shape[:-1], law.parameters))
+        theta_SP[..., list(known)] = list(known.values())
+        theta_SP[..., free] = theta_SF
+        return theta_SP
+
+    def evaluate(theta_SF: np.ndarray, columns: Columns) -> Evaluated:
+        log_SN, jacobian_SNP = law.evaluate(whole(theta_SF), columns)
+        return log_SN, jacobian_SNP[..., free]
+
+    def starts(columns: Columns) -> np.ndarray:
+        if near:
+            return np.array([[near[place] for place in free]])
+        return np.unique(law.starts(columns)[:, free], axis=0)
+
+    floor = free.index(law.floor) if law.floor in free else None
+    return Law(len(free), evaluate, starts, lambda theta_F: law.report(whole(theta_F)), floor)
 
 
 def _saturate(

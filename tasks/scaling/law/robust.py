@@ -180,7 +180,7 @@ def _best_start(problem: Problem) -> np.ndarray:
 def profile(problem: Problem, theta_P: np.ndarray, index: int, values_S: np.ndarray) -> np.ndarray:
     """The least Huber sum [S] with parameter `index` held at each of `values_S`."""
     starts_SP = problem.law.starts(problem.columns)
-    leading = starts_SP[:: len(starts_SP) // 2]
+    leading = starts_SP[:: max(1, len(starts_SP) // 2)]
     leading[:, index] = theta_P[index]
     starts_SP = np.concatenate([theta_P[None], leading])
     grid_SP = np.repeat(starts_SP, len(values_S), axis=0)
