@@ -232,8 +232,8 @@ def problem_of(
     delta: float | None = None,
     given: Law | None = None,
 ) -> Problem:
-    """What is minimised, of the form's law, or of this one of it (`laws.keeping`). `tied` was published with squares of the loss itself, so it has those
-    unless another loss is asked for.
+    """What is minimised, of the form's law, or of this one of it (`laws.keeping`). `tied` was
+    published with squares of the loss itself, so it has those unless another loss is asked for.
     """
     if form == "tied" and delta is None:
         loss = loss or "squares"

@@ -120,9 +120,7 @@ def placed(form: str, values: Mapping[str, float]) -> dict[int, float]:
     """Parameters by their place in theta. Raises BadInput for one that the form does not have."""
     names = PARAMETERS[form]
     if unknown := [name for name in values if name not in names]:
-        raise BadInput(
-            f"form {form} has no parameter '{unknown[0]}': {nearest(unknown[0], names)}"
-        )
+        raise BadInput(f"form {form} has no parameter '{unknown[0]}': {nearest(unknown[0], names)}")
     return {
         names.index(name): value if name in PLAIN else float(np.log(value))
         for name, value in values.items()
