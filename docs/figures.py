@@ -361,7 +361,7 @@ def drawn(name: str) -> str:
     """A picture as SVG, complete in itself."""
     draw, inches = FIGURES[name]
     words = " ".join((draw.__doc__ or name).split()).rstrip(".")
-    return svg(draw, words, inches).replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+    return svg(draw, words, inches)
 
 
 if __name__ == "__main__":

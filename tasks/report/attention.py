@@ -36,7 +36,7 @@ def heat_map(
         axes.xaxis.tick_top()
 
     inches = (0.8 + INCHES * len(columns), 0.8 + INCHES * len(rows))
-    return svg(draw, html.escape(title, quote=True), inches)
+    return svg(draw, title, inches)
 
 
 def attention_page(maps: Sequence[Map]) -> str:

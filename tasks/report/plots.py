@@ -75,7 +75,7 @@ def score_curve(points: Sequence[Mapping[str, Any]], title: str) -> str:
         axes.set_xlabel("step")
         axes.set_ylabel(title.rpartition(", ")[2])
 
-    return svg(draw, f"Score by step of {html.escape(title)}", (3.7, 2.5))
+    return svg(draw, f"Score by step of {title}", (3.7, 2.5))
 
 
 def loss_curves(curves: Sequence[Sequence[Sequence[float]]], by: str, title: str) -> str:
@@ -138,4 +138,4 @@ def svg(draw: Callable[[Axes], None], description: str, inches: tuple[float, flo
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r' xmlns:xlink="[^"]*"', "", svg, count=1).replace("xlink:href", "href")
     svg = re.sub(r' width="[^"]*pt"| height="[^"]*pt"', "", svg, count=2)
-    return svg.replace("<svg", f'<svg role="img" aria-label="{description}"', 1)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{html.escape(description)}"', 1)
