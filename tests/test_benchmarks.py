@@ -96,7 +96,9 @@ def test_without_its_peer_a_benchmark_names_the_package(
         call()
 
 
-@pytest.mark.parametrize("name", ["minhash", "passages", "redaction", "tokenizing", "filtering"])
+@pytest.mark.parametrize(
+    "name", ["minhash", "passages", "redaction", "tokenizing", "filtering", "word_vectors"]
+)
 def test_a_file_without_text_is_refused(
     benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -169,6 +171,17 @@ def test_tuning_puts_the_usual_models_beside(benchmark: Benchmark, tmp_path: Pat
     (tmp_path / "trec.txt").write_text("NUM:dist How far is it ?\n")
     made = module.named(tmp_path / "trec.txt", "trec", tmp_path)
     assert json.loads(made.read_text()) == {"label": "NUM", "text": "How far is it ?"}
+
+
+def test_word_vectors_are_made_by_both_sides(
+    benchmark: Benchmark, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    pairs = tmp_path / "pairs.txt"
+    pairs.write_text("mill\trace\t9\nmill\twheels\t8\ntells\tof\t1\n")
+    run(benchmark("word_vectors"), monkeypatch, file, "--seeds", "2", "--similarity", pairs)
+    _, _, rated, speed = capsys.readouterr().out.splitlines()
+    assert rated.startswith("pairs") and speed.startswith("words a CPU second")
 
 
 def test_minhash_times_its_own_side(

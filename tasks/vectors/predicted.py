@@ -50,6 +50,7 @@ def learn(
 ) -> "tuple[list[str], NDArray[np.float32]]":
     """Words, the most frequent first, and their vectors [W, D]; `told` is told of passes done."""
     from gensim.models.callbacks import CallbackAny2Vec
+    from gensim.models.word2vec import LineSentence
 
     class Passes(CallbackAny2Vec):
         done = 0
@@ -59,8 +60,9 @@ def learn(
             told(self.done)
 
     model = model_of(settings, words, seed, threads)
+    # Not `corpus_file`: of a batch that two long lines fill, it drops what is too much.
     model.train(
-        corpus_file=str(corpus.path), total_examples=corpus.lines, total_words=corpus.tokens,
-        epochs=settings.epochs, callbacks=[Passes()],
+        LineSentence(str(corpus.path)), total_examples=corpus.lines, epochs=settings.epochs,
+        callbacks=[Passes()],
     )  # fmt: skip
     return list(model.wv.index_to_key), model.wv.vectors

@@ -11,7 +11,7 @@ from tasks.vectors.settings import VectorSettings, WordScoreSettings
 log = logging.getLogger("headrace.vectors")
 
 
-@stage(version=1, tracked=True)
+@stage(version=2, tracked=True)
 def vectors(text: Artifact, settings: VectorSettings, seed: int, draft: Draft) -> None:
     """Vectors of the text's words; writes `vectors.bin`, which word2vec and gensim read.
 

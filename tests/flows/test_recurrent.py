@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from cluster.errors import BadInput
-from flows.recipe import load, validate
-from flows.yaml_values import read_yaml
+from flows.recipe import load
 from model import hub
 from tasks.training.agreement import check_objective
 from tests.flows.test_adapt import carried_out
@@ -20,16 +19,10 @@ TINY = (
     "evaluate.heldout.max_tokens=2_000",
 )  # fmt: skip
 MASKED = "pretrain.objective=masked"
-PAIRS = """
-name: pairs
-sources: [{{path: {rows}}}]
-filters: {{preset: basic}}
-dedup: {{fuzzy: false}}
-tokenizer: {{vocab_size: 300}}
-model: {{family: encoder_decoder, depth: 1, width: 24, recurrent: {{cell: gru, attention: {kind}}}}}
-pretrain: null
-translate: {{data: {rows}, target: text, source: label, epochs: 0.2, most_measured: 3, length: 24}}
-"""
+PAIRS = (
+    "translate.source=label", "translate.target=text", "translate.epochs=0.2",
+    "translate.most_measured=3", "translate.length=24",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +47,13 @@ def made(name: str, rows: Path, *more: str, last: str) -> dict[str, Any]:
     return carried_out(load(name, (*TINY, f"sources=[{{path: {rows}}}]", *more)), last)
 
 
+def translated(rows: Path, attention: str, last: str) -> dict[str, Any]:
+    own = (f"translate.data={rows}", f"model.recurrent.attention={attention}", *PAIRS)
+    shape = [change for change in TINY if not change.startswith(("pretrain", "evaluate"))]
+    recipe = load("translation", (*shape, f"sources=[{{path: {rows}}}]", *own))
+    return carried_out(recipe, last)
+
+
 def test_a_recurrent_model_is_trained_and_its_report_shows_how_far_back_it_learns(
     rows: Path,
 ) -> None:
@@ -67,15 +67,13 @@ def test_a_recurrent_model_is_trained_and_its_report_shows_how_far_back_it_learn
 
 @pytest.mark.parametrize("kind", ["additive", "general", "null"])
 def test_a_translation_is_learned_from_nothing(rows: Path, kind: str) -> None:
-    text = PAIRS.format(rows=rows, kind=kind)
-    done = carried_out(validate(read_yaml(text, "pairs"), "pairs"), "translate")
+    done = translated(rows, kind, "translate")
     assert done["translate"].manifest.metrics["rows"] == 3
     assert 0 <= done["translate"].manifest.metrics["bleu"] <= 100
 
 
 def test_attention_while_a_translation_is_written_is_drawn(rows: Path) -> None:
-    text = PAIRS.format(rows=rows, kind="additive")
-    done = carried_out(validate(read_yaml(text, "pairs"), "pairs"), "report")
+    done = translated(rows, "additive", "report")
     maps = done["translate"].manifest.facts["attention"]
     for one in maps:
         assert len(one["weights"]) == len(one["written"]) and one["written"][-1] == "(end)"

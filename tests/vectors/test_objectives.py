@@ -1,12 +1,14 @@
 """What word2vec learns by: the objectives as they are derived, and gensim's steps beside them."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tasks.vectors.corpus import Corpus
 from tasks.vectors.objectives import (
     Step,
     Vectors,
@@ -14,7 +16,7 @@ from tasks.vectors.objectives import (
     hierarchical_softmax,
     negative_sampling,
 )
-from tasks.vectors.predicted import model_of
+from tasks.vectors.predicted import learn, model_of
 from tasks.vectors.settings import VectorSettings
 
 RATE, WIDTH = 0.5, 6
@@ -73,7 +75,7 @@ def code(model, word: int):
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
 @pytest.mark.parametrize("output", ["negative_sampling", TREE])
-def test_gensim_takes_the_steps_that_are_derived(method: str, output: str, tmp_path: Path) -> None:
+def test_gensim_takes_the_steps_that_are_derived(method: str, output: str) -> None:
     settings = VectorSettings(
         method=method, output=output, width=WIDTH, window=1, negatives=1, subsample=0,
         learning_rate=RATE, epochs=1,
@@ -86,9 +88,7 @@ def test_gensim_takes_the_steps_that_are_derived(method: str, output: str, tmp_p
     getattr(model, "syn1" if output == TREE else "syn1neg")[:] = outputs_WD
     if output != TREE:  # every word that is drawn is the first
         model.cum_table = np.full(len(WORDS), 2**31 - 1, np.uint32)
-    file = tmp_path / "words.txt"
-    file.write_text("the mill wheel turns\n")
-    model.train(corpus_file=str(file), total_examples=1, total_words=4, epochs=1)
+    model.train([[*WORDS]], total_examples=1, epochs=1)
 
     inputs, outputs = inputs_WD.astype(float), outputs_WD.astype(float)
     for word, context in contexts(method):
@@ -114,3 +114,15 @@ def contexts(method: str) -> list[tuple[int, list[int]]]:
     if method == "cbow":
         return beside
     return list(itertools.chain.from_iterable(((w, [n]) for n in near) for w, near in beside))
+
+
+@pytest.mark.parametrize("method", ["skipgram", "cbow"])
+def test_every_word_of_long_lines_is_trained_on(method: str, tmp_path: Path) -> None:
+    """Of two lines of 10,000 words gensim's reader of files takes the first one only."""
+    path = tmp_path / "words.txt"
+    path.write_text("mill wheel " * 5_000 + "\n" + "book page " * 5_000 + "\n")
+    counts = Counter(path.read_text().split())
+    settings = VectorSettings(method=method, width=8, subsample=0, epochs=1)
+    words, vectors_WD = learn(Corpus(path, 2, counts), counts, settings, 1, 1, lambda _: None)
+    assert {*words} == {*counts}
+    assert np.linalg.norm(vectors_WD, axis=1).min() > 0.3  # they begin at less than 1 / sqrt(8) / 2
