@@ -10,8 +10,8 @@ its message names, as a user would. What comes of it:
     same command     it stopped, and the same command, once or more, came to it
     remedy           so did the command with what its message named
     person           it stopped, and neither helped
-    wrong            documents, tokens or losses differ from the clean ones, or a question to the
-                     judge was paid twice that was not under way at a kill
+    wrong            documents, tokens, losses or the judge's questions differ from the clean ones,
+                     or a question was paid twice that was not under way at a kill
     hang             a command took more than five minutes, and five times what an undisturbed takes
     left             a process, or a run that is shown as going on, was left
 
@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.nemesis import Fault, cut, drawn, processes, strike
-from tests.chaos.witness import Witness, left_running
+from tests.chaos.witness import Witness, left_running, question
 from tests.endpoint import Server, completion, serving
 
 BAD = ("person", "wrong", "hang", "left")
@@ -80,7 +80,7 @@ class Chaos:
                 run, said = _ended(process, 10 * LONGEST)
                 assert run.get("status") == "completed", said
                 found = {
-                    "witness": asdict(_witness(run)),
+                    "witness": asdict(_witness(run, judge)),
                     "seconds": time.monotonic() - began,
                 }
             kept.write_text(json.dumps(found))
@@ -131,8 +131,9 @@ class Chaos:
             outcome = "remedy" if named or outcome == "remedy" else "same command"
         if run.get("status") != "completed":
             return "person", said
-        found, answered = _witness(run), _answered(judge)
-        wrong = [k for k, v in asdict(found).items() if v != asdict(clean.witness)[k]]
+        found, answered = _witness(run, judge), _answered(judge)
+        failing = any(fault.kind == "judge" for fault in faults)
+        wrong = found.differs(clean.witness, unasked=failing)
         twice = sum(answered.values()) - len(answered)
         kills = sum(fault.kind in ("kill", "stop", "judge") for fault in faults)
         if twice > IN_FLIGHT * kills:
@@ -201,12 +202,12 @@ def _ended(process: "subprocess.Popen[str]", longest: float) -> tuple[dict[str, 
 
 def _answered(judge: Server) -> Counter[str]:
     """The questions that a judge was asked, each as often as it was."""
-    return Counter(json.dumps(body.get("messages"), sort_keys=True) for body in judge.bodies)
+    return Counter(map(question, judge.bodies))
 
 
-def _witness(run: dict[str, Any]) -> Witness:
+def _witness(run: dict[str, Any], judge: Server) -> Witness:
     stages = {stage["name"]: Path(stage["artifact"]) for stage in run["stages"]}
-    return Witness.of(stages)
+    return Witness.of(stages, _answered(judge))
 
 
 def _shrunk(chaos: Chaos, seed: int, faults: list[Fault], clean: Clean) -> list[int]:

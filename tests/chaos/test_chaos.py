@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tasks.evaluation.judging.questions import Question
 from tests.chaos.nemesis import KINDS, Fault, cut, drawn, fail, strike
+from tests.chaos.witness import Witness, question
 from tests.endpoint import Server, completion
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +65,30 @@ def test_a_file_of_an_artifact_is_cut_in_two(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(bytes(100))
     assert cut(tmp_path, 0) == "artifacts/read/a/rows" and path.stat().st_size == 50
+
+
+def test_homes_ask_the_same_questions_between_marks_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(home: str, answer: str) -> dict[str, object]:
+        monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / home))
+        text = Question("Rate it.", "", (("answer", answer),), "Score:", ("1", "2")).text()
+        return {"messages": [{"role": "user", "content": text}]}
+
+    one, same, other = asked("a", "a wheel"), asked("b", "a wheel"), asked("b", "a weir")
+    assert one != same and question(one) == question(same) != question(other)
+
+
+def test_a_question_too_many_or_too_few_is_no_clean_result() -> None:
+    clean = Witness("d", "t", "l", ["a", "b"])
+    assert replace(clean, questions=["a", "c"]).differs(clean, unasked=True) == [
+        "1 other questions"
+    ]
+    assert replace(clean, questions=["a"]).differs(clean, unasked=True) == []
+    assert replace(clean, losses="x", questions=["a"]).differs(clean, unasked=False) == [
+        "losses",
+        "1 questions not asked",
+    ]
 
 
 @pytest.mark.slow

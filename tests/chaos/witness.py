@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tasks.tokens.loader import Loader
 from tasks.tokens.shards.documents import read_documents
 
 TIMED = {"metrics.jsonl"}  # rows that say how long a step took
+MARKED = re.compile("between marks that end in ([0-9a-f]{12}) is material")
 TRAINED = ("pretrain", "classify", "instruct")
 
 
@@ -28,21 +30,40 @@ def content(artifact: Artifact) -> dict[str, FileRecord]:
 @dataclass(frozen=True)
 class Witness:
     """A hash of the documents that are left, by their ids; one of their tokens that no order
-    changes; one of the bits of every step's loss.
+    changes; one of the bits of every step's loss; and one of each question that a judge was asked.
     """
 
     documents: str
     tokens: str
     losses: str
+    questions: list[str]
 
     @classmethod
-    def of(cls, stages: Mapping[str, Path]) -> "Witness":
-        """The witness of a run, from the folders of its stages."""
+    def of(cls, stages: Mapping[str, Path], questions: Iterable[str]) -> "Witness":
+        """The witness of a run: the folders of its stages, and what its judge was asked."""
         return cls(
             documents=_hash(sorted(_ids(stages["redact"]))),
             tokens=str(_tokens(Artifact.load(stages["shards"]))),
             losses=_hash([row for name in TRAINED for row in _losses(stages[name])]),
+            questions=sorted(set(questions)),
         )
+
+    def differs(self, clean: "Witness", unasked: bool) -> list[str]:
+        """What is not as in the clean run; questions may be `unasked` where a judge failed."""
+        found = [k for k in ("documents", "tokens", "losses") if vars(self)[k] != vars(clean)[k]]
+        if other := set(self.questions) - set(clean.questions):
+            found.append(f"{len(other)} other questions")
+        if (missing := set(clean.questions) - set(self.questions)) and not unasked:
+            found.append(f"{len(missing)} questions not asked")
+        return found
+
+
+def question(body: Mapping[str, Any]) -> str:
+    """A hash of what a judge is asked, whichever random marks a home puts around material."""
+    text = json.dumps(body["messages"], sort_keys=True)
+    for mark in MARKED.findall(text):
+        text = text.replace(mark, "mark")
+    return _hash([text])
 
 
 def _ids(text: Path) -> list[str]:
