@@ -29,6 +29,7 @@ class Server:
     script: Callable[[dict[str, Any], int], Scripted]
     bodies: list[dict[str, Any]] = field(default_factory=list)
     authorizations: list[str | None] = field(default_factory=list)
+    looks: list[str] = field(default_factory=list)  # paths of GET
 
 
 def completion(content: str, **more: Any) -> Scripted:
@@ -63,6 +64,10 @@ def serving() -> Iterator[Server]:
                     time.sleep(reply.drip_seconds)
             except OSError:
                 return  # the client has hung up
+
+        def do_GET(self) -> None:
+            server.looks.append(self.path)
+            self.send_error(404)
 
         def log_message(self, *_: object) -> None:
             return

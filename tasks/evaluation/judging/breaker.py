@@ -8,9 +8,10 @@ from typing import Any
 from tasks.evaluation.judging.questions import Unscored
 
 # How many failures in a row are the endpoint's rather than some rows', where it has not answered
-# yet; where it has, twice as many. A timeout has waited for long already. Other refusals must have
-# the same words, too: they may be of what rows say.
-PASSING = {"server_error": 5, "connection": 5, "not_json": 5, "rate_limited": 8, "timeout": 2}
+# yet; where it has, twice as many. The last two have waited for long already. Other refusals must
+# have the same words, too: they may be of what rows say.
+FAILING = {"server_error": 5, "connection": 5, "not_json": 5, "rate_limited": 8}
+PASSING = FAILING | {"timeout": 2, "hangs": 2}
 LASTING = {"http_404": 5, "http_405": 5, "redirect": 3, "key_refused": 1, "out_of_quota": 1}
 REFUSALS = 10
 SHARED = 3  # failures in a row of one that has answered that are not taken for one row's

@@ -57,6 +57,11 @@ class Endpoint:
         return f"{self._base}/completions"
 
     @property
+    def models_url(self) -> str:
+        """The address that says which models there are."""
+        return f"{self._base}/models"
+
+    @property
     def _base(self) -> str:
         base = self.url.rstrip("/").removesuffix("/chat/completions")
         return base if urlsplit(base).path else f"{base}/v1"

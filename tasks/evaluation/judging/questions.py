@@ -122,6 +122,7 @@ Verdict = Distribution | Unscored
 NO_REPLY = frozenset(
     {
         "timeout",
+        "hangs",
         "connection",
         "rate_limited",
         "server_error",

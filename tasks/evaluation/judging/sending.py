@@ -21,9 +21,10 @@ from tasks.evaluation.judging.endpoint import Endpoint, api_key, check_url, prox
 from tasks.evaluation.judging.questions import Unscored
 from tasks.evaluation.judging.rate_limit import RateLimit, retry_after
 from tasks.evaluation.judging.reply_store import ReplyStore
+from tasks.evaluation.judging.silence import Hangs, Silence
 from tasks.evaluation.judging.spending import Purse
 
-PERHAPS_PAID = ("timeout", "connection", "not_json", "too_large")
+PERHAPS_PAID = ("timeout", "hangs", "connection", "not_json", "too_large")
 INVALID = (400, 422)
 THOUGHTS = ("reasoning_content", "reasoning")
 MASK = "[key]"
@@ -67,6 +68,7 @@ class Sender:
         first = 1 if self._purse.limited else None
         self._rate_limit = RateLimit(self.endpoint.concurrency, first)
         self._ended = asyncio.Event()
+        self._silence = Silence(self._ask_models)
         async with _client(self.endpoint, self._key) as self._client:
             yield
 
@@ -139,16 +141,19 @@ class Sender:
         sent, refused = self._parameters.of(request.body, request.without), set[str]()
         try:
             async with asyncio.timeout(max(seconds, 0.001)):
-                status, headers, content = await self._post(sent)
+                status, headers, content = await self._silence.watched(self._post(sent))
                 if status in INVALID:
                     refused = refused_in(content, sent)
                 if status in INVALID and not refused and "logprobs" in sent:
                     # Perhaps for the log-probabilities, perhaps for what is in this one request.
                     bare = self._parameters.of(request.body, request.without | {"logprobs"})
-                    status, headers, content = await self._post(bare)
+                    status, headers, content = await self._silence.watched(self._post(bare))
                     request.without |= {"logprobs"} if status == 200 else set()
         except TimeoutError:
             return Unscored("timeout", f"no whole reply within {seconds:.1f} s"), 0.0
+        except Hangs as error:
+            asked = f"{error}, and no answer to GET {self.endpoint.models_url}"
+            return Unscored("hangs", f"{asked}: it hangs, and is not slow; start it again"), 0.0
         except aiohttp.ClientError as error:
             return Unscored("connection", f"{type(error).__name__}: {error}"), 0.0
         if refused:
@@ -169,8 +174,10 @@ class Sender:
             url, json=body, proxy=self._proxy, allow_redirects=False
         ) as response:
             content = b""
+            self._silence.heard()
             async for piece in response.content.iter_any():
                 content += piece
+                self._silence.heard()
                 # Counted as it comes, for a header that names the
                 # length need not be there, or be true.
                 if len(content) > self.endpoint.max_bytes:
@@ -178,6 +185,13 @@ class Sender:
             if self._key:
                 content = content.replace(self._key.encode(), MASK.encode())
             return response.status, response.headers, content
+
+    async def _ask_models(self) -> None:
+        """Ask for the list of models; any answer is one."""
+        url = self.endpoint.models_url
+        with suppress(aiohttp.ClientError):
+            async with self._client.get(url, proxy=self._proxy, allow_redirects=False):
+                self._silence.heard()
 
     def _classify(
         self, status: int, headers: Mapping[str, str], content: bytes | None
@@ -206,7 +220,8 @@ def _client(endpoint: Endpoint, key: str | None) -> aiohttp.ClientSession:
     """An open client. Each attempt has a time limit of its own."""
     return aiohttp.ClientSession(
         headers={"Authorization": f"Bearer {key}"} if key else {},
-        connector=aiohttp.TCPConnector(limit=endpoint.concurrency, socket_factory=open_socket),
+        # One more than requests, to ask whether it answers at all.
+        connector=aiohttp.TCPConnector(limit=endpoint.concurrency + 1, socket_factory=open_socket),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
     )

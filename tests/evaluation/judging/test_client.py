@@ -1,6 +1,7 @@
 import contextlib
 import logging
 import math
+import socket
 import sqlite3
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import BadInput
+from tasks.evaluation.judging import silence
 from tasks.evaluation.judging.client import EndpointJudge
 from tasks.evaluation.judging.endpoint import Endpoint, check_url, proxy_of
 from tasks.evaluation.judging.questions import Distribution, Question, Unscored, Verdict
@@ -401,6 +403,41 @@ def test_an_attempt_that_hangs_leaves_time_for_another(
     endpoint.script = script
     assert isinstance(ask(endpoint, tmp_path, deadline=1.0), Distribution)
     assert len(endpoint.bodies) == 2
+
+
+def test_an_endpoint_that_is_slow_is_waited_for(
+    endpoint: Any,
+    tmp_path: Path,
+    completion: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As long as it says, whatever it says, that it is there; all its connections are taken."""
+    monkeypatch.setattr(silence, "SILENCE_SECONDS", 2.0)
+
+    def script(body: dict[str, Any], call: int) -> Any:
+        while not endpoint.looks:
+            time.sleep(0.01)
+        return completion("4")
+
+    endpoint.script = script
+    judge = client(endpoint, tmp_path, deadline=120.0, concurrency=2)
+    verdicts = judge.distributions([question(str(i)) for i in range(2)])
+    assert all(isinstance(verdict, Distribution) for verdict in verdicts), verdicts
+    assert (len(endpoint.bodies), endpoint.looks[:1]) == (2, ["/v1/models"])
+
+
+def test_an_endpoint_that_hangs_is_told_from_a_slow_one(
+    endpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections are taken, and nothing comes: long before the deadline it is asked no more."""
+    assert 2 * silence.SILENCE_SECONDS <= 20
+    monkeypatch.setattr(silence, "SILENCE_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        endpoint.url = f"http://127.0.0.1:{mute.getsockname()[1]}/v1"
+        judge = client(endpoint, tmp_path, deadline=3600.0)
+        verdicts = judge.distributions([question(str(i)) for i in range(8)])
+    assert {v.reason for v in verdicts if isinstance(v, Unscored)} == {"hangs"}
+    assert "it hangs, and is not slow" in str(verdicts[0]) and judge.calls == 16
 
 
 def test_a_proxy_is_for_other_machines_only(monkeypatch: pytest.MonkeyPatch) -> None:
