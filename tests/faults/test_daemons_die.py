@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+import psutil
 import pytest
 from prefect.events.worker import EventsWorker
 
@@ -115,3 +116,26 @@ def test_a_stage_whose_worker_is_killed_every_time_is_crashed_and_says_what_to_d
     assert "its worker process died 3 times" in str(records[0].error)
     assert "the same command goes on" in str(records[0].error)
     assert shown == {"die": "CRASHED", "fill": "CANCELLED", "flow": "COMPLETED"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("daemon", ["services", "raylet", "gcs_server"])
+def test_a_run_rides_through_what_is_stopped_for_a_while(
+    toy: ModuleType, tmp_path: Path, daemon: str
+) -> None:
+    """Stopped as by Ctrl-Z or a suspended machine, and continued: the same processes serve on."""
+    stopped = list[int]()
+
+    def attack() -> None:
+        ours = [services._read()[name].pid for name in ("prefect", "mlflow")]
+        theirs = [p.pid for p in ray_session._daemons if p.name() == daemon]
+        stopped.extend(ours if daemon == "services" else theirs)
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+            threading.Timer(3.0, os.kill, (pid, signal.SIGCONT)).start()
+
+    shown, records = run(toy, tmp_path, attack, shown=frozenset({"dig", "fill", "flow"}))
+    assert [r.error or r.state for r in records] == ["built", "built"]
+    assert shown == {"dig": "COMPLETED", "fill": "COMPLETED", "flow": "COMPLETED"}
+    assert stopped and all(psutil.pid_exists(pid) for pid in stopped)
+    assert not ray_session.died()
