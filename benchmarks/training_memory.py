@@ -1,7 +1,7 @@
 """Peak memory of training on the CPU: what `headrace plan` says, and what it is.
 
     uv run python benchmarks/training_memory.py [--depths 9 10 12] [--stages 0 1 2 3] [--workers 2]
-                                                [--tensor 2]
+                                                [--tensor 2] [--precision bf16_weights]
     uv run python benchmarks/training_memory.py --head
 
 Each training runs in processes of its own for a few steps and writes a checkpoint after each.
@@ -17,7 +17,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from model.flops import trained_parameter_count
 from model.shapes import from_depth
 from tasks.training.job import Batch
 from tasks.training.memory import device_bytes
-from tasks.training.settings import PretrainSettings
+from tasks.training.settings import Precision, PretrainSettings
 
 VOCABULARY, CONTEXT, STEPS = 8192, 256, 3
 
@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument(
         "--tensor", type=int, default=1, help="workers that have a network together"
     )
+    parser.add_argument("--precision", default="fp32", choices=get_args(Precision))
     parser.add_argument("--samples", type=int, default=2, help="of one worker's batch")
     parser.add_argument("--head", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -63,11 +64,19 @@ def main() -> None:
         for stage in options.stages:
             workers, tensor = options.workers, options.tensor
             samples = options.samples * workers // tensor
-            settings = PretrainSettings(context=CONTEXT, batch_tokens=samples * CONTEXT)
+            precision: Precision = options.precision
+            settings = PretrainSettings(
+                context=CONTEXT, batch_tokens=samples * CONTEXT, precision=precision
+            )
             placement = Placement(zero_stage=stage, workers=workers, tensor_parallel=tensor)
             planned = device_bytes(config, settings, placement).total
             measured = in_children(
-                workers, depth=depth, stage=stage, samples=samples, tensor=tensor
+                workers,
+                depth=depth,
+                stage=stage,
+                samples=samples,
+                tensor=tensor,
+                precision=precision,
             )
             count = trained_parameter_count(config) / 1e6
             told = f"{planned / 1e9:8.2f} GB {measured / 1e9:6.2f} GB {planned / measured:8.2f}"
@@ -79,7 +88,7 @@ def shape(depth: int, vocab_size: int = VOCABULARY) -> ModelConfig:
     return from_depth(depth, vocab_size=vocab_size, context=CONTEXT)
 
 
-def in_children(workers: int, **how: float) -> int:
+def in_children(workers: int, **how: float | str) -> int:
     """`peak_bytes` of as many workers, each in a process of its own; the largest."""
     with tempfile.TemporaryDirectory() as folder:
         joint = how | {"workers": workers, "folder": folder}
@@ -105,6 +114,7 @@ def peak_bytes(
     vocab_size: int = VOCABULARY,
     chunked: bool = True,
     checkpoint_seconds: float = 1e-6,
+    precision: Precision = "fp32",
 ) -> int:
     """Peak resident memory of a training above that before it."""
     import torch
@@ -126,10 +136,11 @@ def peak_bytes(
     for scratch in (small, real):
         scratch.mkdir(exist_ok=True)
     warm = partial(program, 1, 64, True)
-    train(TrainJob(warm, 1, workers, small, checkpoint_seconds=1e6), placement)
+    train(TrainJob(warm, 1, workers, small, checkpoint_seconds=1e6, precision=precision), placement)
     before = resident("VmRSS")
     build = partial(program, depth, vocab_size, chunked)
-    job = TrainJob(build, STEPS, samples, real, checkpoint_seconds=checkpoint_seconds)
+    how = {"checkpoint_seconds": checkpoint_seconds, "precision": precision}
+    job = TrainJob(build, STEPS, samples, real, **how)
     train(job, placement)
     return resident("VmHWM") - before
 

@@ -7,13 +7,21 @@ BUCKET = 500_000_000
 against fewer: on a GPU `benchmarks/gpu.py` is what to do it with.
 """
 
+HALF_WEIGHTS: dict[str, Any] = {
+    # A gradient that is not finite is the loop's to find: DeepSpeed would wait for the device.
+    "bf16": {"enabled": True, "check_grad_overflow": False},
+    "data_types": {"grad_accum_dtype": "fp32"},
+    "communication_data_type": "fp32",
+}
+"""Weights and their gradients are bf16; what is summed, over micro-batches and workers, is fp32."""
+
 
 def deepspeed_config(
     *,
     workers: int,
     micro_batch: int,
     accumulation: int,
-    precision: Literal["fp32", "bf16", "fp16"],
+    precision: Literal["fp32", "bf16", "fp16", "bf16_weights"],
     zero_stage: int,
     offload: str | None,
     on_gpu: bool,
@@ -22,8 +30,9 @@ def deepspeed_config(
     """The dictionary for `deepspeed.initialize`. `micro_batch` is in samples, per worker.
 
     bf16 and fp16 are autocast: such matrix products over fp32 weights and moments, the same in
-    every ZeRO stage. ZeRO 0 in fp32 clips without telling the gradient norm, so there the loop
-    clips.
+    every ZeRO stage. bf16_weights is DeepSpeed's own bf16: the shards have fp32 copies, which the
+    optimizer steps; gradients are summed in fp32. ZeRO 0 in fp32 clips without telling the gradient
+    norm, so there the loop clips.
     """
     return {
         "train_batch_size": workers * micro_batch * accumulation,
@@ -31,9 +40,10 @@ def deepspeed_config(
         "gradient_accumulation_steps": accumulation,
         "gradient_clipping": (clip or 0.0) if zero_stage else 0.0,
         "torch_autocast": {
-            "enabled": precision != "fp32",
+            "enabled": precision in ("bf16", "fp16"),
             "dtype": "float16" if precision == "fp16" else "bfloat16",
         },
+        **(HALF_WEIGHTS if precision == "bf16_weights" else {}),
         "zero_optimization": {
             "stage": zero_stage,
             # Gradients are summed while the backward pass goes on; on a CPU there is nobody else.

@@ -47,7 +47,7 @@ from tasks.synthesis.settings import GradeSettings, ShareSettings, SynthesizeSet
 from tasks.tokens.encoder import special_token
 from tasks.tokens.shards.settings import ShardSettings
 from tasks.tokens.vocabulary.settings import TokenizerSettings
-from tasks.training.agreement import check_exams, check_objective, check_rates
+from tasks.training.agreement import check_exams, check_objective, check_rates, check_sharding
 from tasks.training.costs import paid
 from tasks.training.model_settings import ModelSettings
 from tasks.training.settings import PretrainSettings
@@ -183,6 +183,8 @@ class Recipe(Settings):
             self.model.config(self.tokenizer.vocab_size, self.pretrain.context)
             check_objective(self.model, self.pretrain)
             check_rates(self.model, self.pretrain.optimizer)
+            stage = self.placement.zero_stage
+            check_sharding(self.pretrain.optimizer, self.pretrain.precision, stage)
             check_exams(self.pretrain.exams, self.model.family)
             self.vocabulary()
         return self

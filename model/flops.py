@@ -10,7 +10,7 @@ from model.config import ModelConfig
 from model.part import Part
 from model.parts import parts
 
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp32", "bf16", "fp16", "bf16_weights"]
 Recompute = Literal["none", "selective", "whole"]
 
 
@@ -85,6 +85,8 @@ def activation_bytes(
     precision: Precision = "fp32",
     team: int = 1,
     again: Recompute = "none",
+    *,
+    on_gpu: bool = False,
 ) -> int:
     """Estimate of what the backward pass keeps of `tokens` tokens, where some is computed `again`
     (`model.recompute`): then what goes into each layer, and one layer's all.
@@ -95,17 +97,25 @@ def activation_bytes(
     one network, what one process keeps.
     """
     found, size = list(parts(config)), 4 if precision == "fp32" else 2
-    wide = 2 if size == 2 else 0
 
     def total(numbers: Callable[[Part], int]) -> int:
         return sum(part.layers * numbers(part) // (team if part.divided else 1) for part in found)
 
-    kept = size * total(lambda part: part.kept) + wide * total(lambda part: part.wide)
+    kept = size * total(lambda part: part.kept)
+    kept += 2 * total(lambda part: _fp32_in_norms(part, precision, on_gpu))
     if again != "none":
         layers = config.depth + (config.encoder_depth or 0)
         products = total(lambda part: part.products) if again == "selective" else 0
         kept = kept // layers + 4 * layers * config.width + size * products
     return tokens * (kept + 3 * config.width * size)
+
+
+def _fp32_in_norms(part: Part, precision: Precision, on_gpu: bool) -> int:
+    """Numbers that norms keep in fp32 where what is counted is half of that."""
+    if precision == "fp32":
+        return 0
+    written_out = 0 if on_gpu else part.written_out
+    return part.wide + written_out if precision != "bf16_weights" or written_out else 0
 
 
 def half_weight_bytes(config: ModelConfig) -> int:

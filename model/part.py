@@ -28,8 +28,11 @@ class Part:
     """Numbers a token leaves for the backward pass: an estimate, without recomputation, where
     fused attention keeps no scores."""
     wide: int = 0
-    """Numbers of two bytes that a token leaves more in half precision, where norms work in fp32: on
-    what they are given, and an RMSNorm also on what it makes of that.
+    """Numbers that norms are given, of four bytes under autocast, which keeps the residual in fp32.
+    """
+    written_out: int = 0
+    """Numbers of two bytes that an RMSNorm keeps more in half precision on a CPU, where PyTorch
+    writes it out in fp32; a GPU has a kernel for it.
     """
     products: int = 0
     """Numbers that matrix products and attention make of a token: what selective activation

@@ -187,7 +187,8 @@ def _norms(config: ModelConfig, name: str, layers: int, sublayers: int) -> Part:
         layers=layers,
         vectors=count * _norm(config),
         kept=2 * given,
-        wide=given * (3 if config.norm == "rms" else 1),
+        wide=given,
+        written_out=2 * given if config.norm == "rms" else 0,
     )
 
 

@@ -1,11 +1,17 @@
-"""Whether a network, its objective, its optimizer and its exams belong together."""
+"""Whether a network, its objective, optimizer, shards and exams belong together."""
 
 from cluster.errors import BadInput
 from model.objectives.catalog import OBJECTIVES, learned_by
 from model.objectives.lengths import window
 from tasks.training.exams import ExamTimes
 from tasks.training.model_settings import APART, ModelSettings
-from tasks.training.settings import WITHOUT_HEAD, ObjectiveSettings, OptimizerSettings
+from tasks.training.settings import (
+    UNSHARDED,
+    WITHOUT_HEAD,
+    ObjectiveSettings,
+    OptimizerSettings,
+    Precision,
+)
 
 ATTENDING = {
     "decoder": [name for name in learned_by("decoder") if name != "causal"],
@@ -20,6 +26,23 @@ def check_rates(model: ModelSettings, optimizer: OptimizerSettings) -> None:
         raise BadInput(
             f"pretrain.optimizer.base_width is {optimizer.base_width} and model.mup_base_width "
             f"{model.mup_base_width}: rates go by one of them; set the first to null"
+        )
+
+
+def check_sharding(settings: OptimizerSettings, precision: Precision, zero_stage: int) -> None:
+    """Raise BadInput for an optimizer whose state ZeRO 1 to 3 cannot cut into flat slices, and for
+    bf16 weights where DeepSpeed has no fp32 copy of their shards, or one of another kind.
+    """
+    if precision == "bf16_weights" and zero_stage < 2:
+        raise BadInput(
+            f"precision is bf16_weights and placement.zero_stage is {zero_stage}: DeepSpeed keeps "
+            "no fp32 copy without shards, and with zero_stage 1 it sums gradients in an optimizer "
+            "of another kind; set placement.zero_stage to 2 or 3, or precision to bf16"
+        )
+    if zero_stage and settings.name in UNSHARDED:
+        raise BadInput(
+            f"optimizer.name is {settings.name}, which DeepSpeed cannot shard, and "
+            f"placement.zero_stage is {zero_stage}; use zero_stage 0, or another optimizer"
         )
 
 

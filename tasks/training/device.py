@@ -12,6 +12,12 @@ from tasks.training.settings import Precision
 DENSE_HALF = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "B200": 2250e12}
 """FLOP/s in half precision of GPUs by a part of their name, from NVIDIA's data sheets, dense."""
 
+HALF: dict[Precision, torch.dtype] = {
+    "bf16": torch.bfloat16,
+    "bf16_weights": torch.bfloat16,
+    "fp16": torch.float16,
+}
+
 
 def peak_flops(device: torch.device, precision: Precision) -> float:
     """FLOP/s at best: the data sheet's, or what one matrix product reaches, small where the CPU has
@@ -23,7 +29,7 @@ def peak_flops(device: torch.device, precision: Precision) -> float:
         if known:
             return known[0]
     size = 8192 if device.type == "cuda" else 768 if is_fast(precision) else 128
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
+    dtype = HALF.get(precision, torch.float32)
     matrix = torch.ones(size, size, device=device, dtype=dtype)
     return 2 * size**3 / min(_seconds(matrix) for _ in range(4))
 

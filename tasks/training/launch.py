@@ -16,6 +16,7 @@ from cluster.files import write_atomically
 from cluster.handover import obtain
 from cluster.placement import Placement
 from cluster.trainer import run_on_workers
+from tasks.training.agreement import check_sharding
 from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS, Diverged, TrainJob
 from tasks.training.spikes import SKIPPED
 from tasks.training.telemetry import Follower, Reporter
@@ -33,12 +34,11 @@ def launch(job: TrainJob, placement: Placement) -> Path:
     CheckpointFailed.
     """
     from tasks.training.checkpoint import fingerprint
-    from tasks.training.optimizers import check_sharding
 
     # After a loss Ray Train may go on with any of these numbers.
     for workers in range(placement.least_workers or placement.workers, placement.workers + 1):
         job.check_shares(workers // (placement.context_parallel * placement.tensor_parallel))
-    check_sharding(job.optimizer, placement.zero_stage)
+    check_sharding(job.optimizer, job.precision, placement.zero_stage)
     weights, finished = job.scratch / WEIGHTS, job.scratch / FINISHED
     # By content: weights that were damaged or changed since are made again.
     if finished.exists() and json.loads(finished.read_text()) == fingerprint(weights):

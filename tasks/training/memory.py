@@ -2,7 +2,7 @@
 
     check_memory(config, settings, placement)
 
-The figures are of DeepSpeed as it is set up here, where weights are fp32 in every precision.
+The figures are of DeepSpeed as it is set up here, where weights are fp32 but in bf16_weights.
 `benchmarks/training_memory.py` measures how close they are.
 """
 
@@ -54,12 +54,14 @@ def device_bytes(
     moments = MOMENTS.get(settings.optimizer.name, 2)
     optimizer = (1 + moments) * share if stage else moments * whole  # sharded: a copy of weights
     gradients = {0: whole, 1: whole + share, 2: 2 * share, 3: 3 * share}[stage]
-    weights = whole if stage < 3 else share + 4 * min(count, GATHERED)
+    size = 2 if settings.precision == "bf16_weights" else 4
+    part = share * size // 4
+    weights = size * count if stage < 3 else part + size * min(count, GATHERED)
     offloaded = placement.offload if placement.gpus else None
     if offloaded:
         optimizer, gradients = 0, gradients - share
     if offloaded == "all":
-        weights -= share
+        weights -= part
     bucket = 4 * min(count, BUCKET) * _copies(stage, workers, on_gpu=placement.gpus > 0)
     return DeviceBytes(
         weights=weights,
@@ -120,8 +122,10 @@ def _activations(config: ModelConfig, settings: PretrainSettings, placement: Pla
     if samples := placement.micro_samples(settings.context):
         tokens = min(tokens, samples * settings.context // placement.context_parallel)
     again = placement.activation_checkpointing
-    kept = activation_bytes(config, tokens, settings.precision, team, again)
-    copies = 0 if settings.precision == "fp32" else half_weight_bytes(config) // team
+    on_gpu = placement.gpus > 0
+    kept = activation_bytes(config, tokens, settings.precision, team, again, on_gpu=on_gpu)
+    casts = settings.precision in ("bf16", "fp16")
+    copies = half_weight_bytes(config) // team if casts else 0
     # Autocast's copies stay for the whole forward pass, but for those of weights that do not.
     layers = config.depth + (config.encoder_depth or 0)
     return kept + (copies // layers if placement.zero_stage == 3 else copies)

@@ -24,9 +24,8 @@ import torch
 from torch import nn, optim
 from torch.optim import Optimizer
 
-from cluster.errors import BadInput
 from model.optim import parameter_groups
-from tasks.training.settings import UNSHARDED, OptimizerName, OptimizerSettings
+from tasks.training.settings import OptimizerName, OptimizerSettings
 
 Kind = TypeVar("Kind", bound=type[Optimizer])
 
@@ -65,15 +64,6 @@ def groups_of(
 def make_optimizer(groups: Iterable[Group], settings: OptimizerSettings) -> Optimizer:
     """The optimizer of some groups; each has its own `lr`, `weight_decay` and now `moments`."""
     return MAKERS[settings.name](list(groups), settings)
-
-
-def check_sharding(settings: OptimizerSettings, zero_stage: int) -> None:
-    """Raise BadInput for an optimizer whose state ZeRO 1 to 3 cannot cut into flat slices."""
-    if zero_stage and settings.name in UNSHARDED:
-        raise BadInput(
-            f"optimizer.name is {settings.name}, which DeepSpeed cannot shard, and "
-            f"placement.zero_stage is {zero_stage}; use zero_stage 0, or another optimizer"
-        )
 
 
 def _marked(groups: Iterable[Group], *moments: str) -> list[Group]:

@@ -50,6 +50,6 @@ def seed_dropout(seed: int, step: int, world: World, place: int) -> None:
 
 def is_fast(precision: Precision) -> bool:
     """Whether PyTorch multiplies such matrices on this CPU by more than a plain loop."""
-    if precision == "bf16":
+    if precision in ("bf16", "bf16_weights"):
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return precision == "fp32" or bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())

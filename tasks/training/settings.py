@@ -24,7 +24,7 @@ from tasks.training.model_settings import DETECTION
 if TYPE_CHECKING:
     pass
 
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp32", "bf16", "fp16", "bf16_weights"]
 OptimizerName = Literal["sgd", "momentum", "adagrad", "rmsprop", "adam", "adamw", "muon"]
 UNSHARDED = ("adagrad", "muon")
 """Optimizers that need whole tensors, or their state from the start: ZeRO 0 only."""
@@ -109,7 +109,8 @@ class TrainSettings(Settings):
     precision: Precision = Field(
         "fp32",
         description="bf16, fp16: such matrix products (autocast), weights stay fp32; in fp16 the "
-        "loss is scaled, and steps whose gradients overflow are skipped",
+        "loss is scaled, and steps whose gradients overflow are skipped; bf16_weights: all in bf16 "
+        "but the copy of the weights that the optimizer steps, with placement.zero_stage 2 or 3",
     )
 
 

@@ -123,17 +123,25 @@ def load_moments(engine: Any, layout: ParallelLayout, read: Read, step: int) -> 
         base.state[flat] = {"step": torch.tensor(float(step), device=flat.device), **zeros}
     _link_slices(engine, stage)
     for name, parameter, moments in _moments(engine, stage):
-        for key in moments:
-            own = layout.part(name, read(f"{key}.{name}"))
-            _set_moment(engine, parameter, key, own)
+        # DeepSpeed made its fp32 copies of weights that were rounded to bf16.
+        rounded = [] if parameter.dtype == torch.float32 else [None]
+        for key in (*rounded, *moments):
+            own = layout.part(name, read(f"{key or 'model'}.{name}"))
+            _set_kept(engine, parameter, key, own)
 
 
 def named_weights(engine: Any, layout: ParallelLayout) -> Iterator[tuple[str, Tensor]]:
-    """Every weight by name, whole; in ZeRO 3 each is gathered from all ranks while it is held."""
+    """Every weight by name, whole, in fp32; in ZeRO 3 each is gathered from all ranks while it is
+    held, and of bf16 weights their copies.
+    """
     from deepspeed.runtime.zero import GatheredParameters
+    from deepspeed.utils import safe_get_full_fp32_param
 
     sharded = engine.zero_optimization_stage() == 3
     for name, tensor in _named_tensors(engine.module):
+        if tensor.dtype == torch.bfloat16 and tensor.requires_grad:
+            yield f"model.{name}", layout.whole(name, safe_get_full_fp32_param(tensor))
+            continue
         with GatheredParameters([tensor], enabled=sharded and isinstance(tensor, nn.Parameter)):
             yield f"model.{name}", layout.whole(name, tensor)
 
@@ -220,9 +228,8 @@ def _link_slices(engine: Any, stage: int) -> None:
         engine.optimizer._lazy_init_hp_params_optimizer_state()
 
 
-def _set_moment(engine: Any, parameter: Any, key: str, value: Tensor) -> None:
-    from deepspeed.utils import safe_set_full_optimizer_state, safe_set_local_optimizer_state
-
+def _set_kept(engine: Any, parameter: Any, key: str | None, value: Tensor) -> None:
+    """Set a moment of a parameter, or, without a key, the fp32 copy of its weights."""
     value = value.to(engine.device)
     stage = engine.zero_optimization_stage()
     if stage == 0:
@@ -232,9 +239,10 @@ def _set_moment(engine: Any, parameter: Any, key: str, value: Tensor) -> None:
         length, rank = parameter.ds_tensor.numel(), torch.distributed.get_rank()
         padding = length * torch.distributed.get_world_size() - value.numel()
         slices = nn.functional.pad(value.flatten(), (0, padding))
-        safe_set_local_optimizer_state(parameter, slices.narrow(0, rank * length, length), key)
+        mine = slices.narrow(0, rank * length, length)
+        engine.optimizer.set_local_hp_param(mine, parameter, key)
     else:
-        safe_set_full_optimizer_state(parameter, value, key)
+        parameter.set_full_hp_param(value, key)
 
 
 def _owned(tensor: Tensor) -> Tensor:

@@ -121,10 +121,11 @@ def test_a_network_on_a_cuda_device_goes_forward_by_lengths() -> None:
         torch.device("cuda"),
     ):
         torch.set_default_dtype(torch.bfloat16)
-        network = build(replace(GPT2, window=256, window_layers=(True, False)))
+        network = build(replace(GPT2, norm="rms", window=256, window_layers=(True, False)))
         batch = packed("cuda")
         names = ("documents_BT", "positions_BT", "begins_N")
         given = zip(names, (batch["documents"], batch["positions"], batch["begins"]), strict=True)
         states = network(batch["inputs"], **dict(given))
+    assert seen.launched["aten::_fused_rms_norm"] == 2 * GPT2.depth + 1  # as the plan counts them
     assert states.device.type == "cuda" and states.shape == (ROWS, CONTEXT, 768)
     assert seen.launched[VARLEN] == GPT2.depth

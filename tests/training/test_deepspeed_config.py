@@ -4,12 +4,14 @@ import itertools
 import json
 import os
 from pathlib import Path
+from typing import get_args
 
 import torch
 
 from cluster.deepspeed_config import deepspeed_config
 from cluster.environment import worker_variables
 from cluster.world import BACKENDS, set_precision
+from tasks.training.settings import Precision
 
 SNAPSHOT = Path(__file__).with_name("deepspeed_config.json")
 OFFLOADS = {None: 0, "optimizer": 1, "all": 3}
@@ -19,9 +21,9 @@ def every() -> dict[str, dict[str, object]]:
     """The configuration of each ZeRO stage, precision, offload and kind of device."""
     found = {}
     for stage, precision, offload, on_gpu in itertools.product(
-        range(4), ("fp32", "bf16", "fp16"), OFFLOADS, (False, True)
+        range(4), get_args(Precision), OFFLOADS, (False, True)
     ):
-        if stage < OFFLOADS[offload]:
+        if stage < max(OFFLOADS[offload], 2 if precision == "bf16_weights" else 0):
             continue
         name = f"stage {stage}, {precision}, offload {offload}, {'gpu' if on_gpu else 'cpu'}"
         found[name] = deepspeed_config(
@@ -68,4 +70,5 @@ def test_products_are_rounded_as_stated() -> None:
 
 
 if __name__ == "__main__":
-    SNAPSHOT.write_text(json.dumps(every(), indent=1) + "\n")
+    lines = (f"{json.dumps(name)}: {json.dumps(found)}" for name, found in every().items())
+    SNAPSHOT.write_text("{\n" + ",\n".join(lines) + "\n}\n")

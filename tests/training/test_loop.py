@@ -211,6 +211,24 @@ def test_bf16_stays_near_fp32_and_keeps_fp32_weights(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("zero_stage", [2, 3])
+def test_a_stopped_training_of_bf16_weights_goes_on_with_their_fp32_copies(
+    tmp_path: Path, zero_stage: int
+) -> None:
+    whole, cut = (
+        toy.job(tmp_path / name, precision="bf16_weights", checkpoint_seconds=1e-9)
+        for name in ("whole", "cut")
+    )
+    expected = losses(whole, zero_stage=zero_stage)
+    with pytest.raises(RuntimeError, match="broken"):
+        broken = replace(cut, build=partial(toy.build, break_at=8))
+        launch(broken, Placement(zero_stage=zero_stage))
+    assert losses(cut, zero_stage=zero_stage) == expected
+    ends = [load_file(job.scratch / WEIGHTS) for job in (whole, cut)]
+    assert all(torch.equal(weight, ends[1][name]) for name, weight in ends[0].items())
+    assert {weight.dtype for weight in ends[0].values()} == {torch.float32}
+
+
 def test_each_group_follows_the_schedule_from_its_own_peak(tmp_path: Path) -> None:
     scales = RateScales(embeddings=3, vectors=0.5)
     settings = OptimizerSettings(

@@ -16,6 +16,7 @@ from tasks.training.launch import launch
 from tests.training.two_ranks import (
     STEPS,
     divided_job,
+    half_job,
     network_job,
     shared_job,
     uneven_job,
@@ -38,6 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     launch(shared_job(path / "unshared"), Placement())
     launch(divided_job(path / "undivided"), Placement())
     launch(divided_job(path / "left"), Placement())
+    for stage in (2, 3):
+        launch(half_job(path / f"half-alone-{stage}"), Placement(zero_stage=stage))
     return path
 
 
@@ -67,6 +70,17 @@ def test_a_training_that_is_not_compiled_loads_no_compiler(folder: Path, rank: i
 def test_the_norm_of_two_ranks_is_that_of_one_to_the_bit(folder: Path, zero_stage: int) -> None:
     """A run that goes on with more or fewer workers would drift apart from the last bit on."""
     assert losses(folder / f"zero-{zero_stage}") == losses(folder / f"alone-{zero_stage}")
+
+
+@pytest.mark.parametrize("zero_stage", [2, 3])
+def test_two_ranks_with_bf16_weights_have_the_losses_of_one(folder: Path, zero_stage: int) -> None:
+    """To the rounding of bf16; the weights that they end with are the fp32 copies."""
+    alone, shared = (folder / f"half-{name}{zero_stage}" for name in ("alone-", ""))
+    assert losses(shared) == pytest.approx(losses(alone), rel=1e-2)
+    assert losses(shared) == pytest.approx(losses(folder / "undivided"), rel=2e-2)
+    for name, weight in load_file(shared / WEIGHTS).items():
+        assert weight.dtype == torch.float32
+        assert not torch.equal(weight, weight.bfloat16().float()), name
 
 
 @pytest.mark.parametrize("zero_stage", [0, 3])

@@ -8,10 +8,11 @@ from cluster.deepspeed_config import deepspeed_config
 from cluster.errors import BadInput
 from cluster.placement import Placement
 from tasks.tokens.steps import Steps
+from tasks.training.agreement import check_sharding
 from tasks.training.context_parallel import check_context_parallel
 from tasks.training.loss_scale import FIRST, LEAST, WINDOW, LossScale
 from tasks.training.model_settings import ModelSettings
-from tasks.training.settings import PretrainSettings
+from tasks.training.settings import OptimizerSettings, PretrainSettings
 from tasks.training.tensor_parallel import check_tensor_parallel
 
 
@@ -152,3 +153,12 @@ def test_half_precision_is_autocast(precision: str, autocast: tuple[bool, str]) 
     assert tuple(config["torch_autocast"].values()) == autocast
     assert config["train_batch_size"] == 24
     assert "fp16" not in config and "bf16" not in config
+
+
+def test_bf16_weights_are_refused_without_shards_that_have_an_fp32_copy() -> None:
+    settings = OptimizerSettings()
+    for stage in (0, 1):
+        with pytest.raises(BadInput, match=r"zero_stage is \d: .* set placement\.zero_stage to 2"):
+            check_sharding(settings, "bf16_weights", stage)
+    for stage in (2, 3):
+        check_sharding(settings, "bf16_weights", stage)

@@ -5,6 +5,7 @@ python -m tests.training.two_ranks FOLDER RANK
 
 import shutil
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ def main(folder: Path, rank: int) -> None:
         loaded = "torch._dynamo" in sys.modules
         (folder / f"compiler-{stage}-{rank}.txt").write_text(str(loaded))
         train(network_job(folder / f"zero-{stage}"), Placement(workers=2, zero_stage=stage))
+    for stage in (2, 3):
+        train(half_job(folder / f"half-{stage}"), Placement(workers=2, zero_stage=stage))
     for stage in (0, 3):
         together = Placement(workers=2, context_parallel=2, zero_stage=stage)
         train(shared_job(folder / f"shared-{stage}"), together)
@@ -53,6 +56,11 @@ def main(folder: Path, rank: int) -> None:
 
 def network_job(folder: Path) -> TrainJob:
     return toy.job(folder, build=toy.network, steps=STEPS, optimizer=SLOW, micro_samples=4)
+
+
+def half_job(folder: Path) -> TrainJob:
+    """Weights in bf16, of a network whose gradients are more than rounding."""
+    return replace(divided_job(folder), precision="bf16_weights", micro_samples=2)
 
 
 def shared_job(folder: Path) -> TrainJob:
