@@ -92,14 +92,17 @@ def mix(
 def mixture_of(record: dict[str, Any]) -> dict[str, Any]:
     """What a run proposes, and whether it was confirmed: of stages that came to their end."""
     from cluster.artifact import Artifact
+    from tasks.mixing.stage import PAGE
 
     made = {s["stage"]: s["artifact"] for s in record["stages"] if s["artifact"]}
     found: dict[str, Any] = {"weights": None, "prediction": None, "runs": []}
     if "propose" in made:
         found |= Artifact.load(Path(made["propose"])).manifest.facts
     if "confirm" in made:
-        facts = Artifact.load(Path(made["confirm"])).manifest.facts
+        confirmed = Artifact.load(Path(made["confirm"]))
+        facts = confirmed.manifest.facts
         found |= {"confirmed": {key: facts[key] for key in ("mixtures", "against", "rows")}}
+        found["report"] = str(confirmed.file(PAGE))
     return found
 
 

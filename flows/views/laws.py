@@ -75,6 +75,7 @@ def show_mixture(out: Output, result: Mapping[str, Any]) -> None:
                 f"proposed is {verdict} {name}: {gap['difference']:+.4f} nats [{low:+.4f}, "
                 f"{high:+.4f}], {gap['n']} seeds"
             )
+        out.say(f"\npage     {result['report']}")
 
 
 def _told(value: float | None, band: Sequence[float] | None) -> str:

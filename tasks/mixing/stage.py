@@ -17,6 +17,7 @@ from tasks.training.facts import Ending
 
 Row = dict[str, Any]
 PROPOSED = "proposed"
+PAGE = "mixture.html"
 
 
 @stage(version=1)
@@ -84,12 +85,14 @@ def propose(swarm: list[Artifact], settings: ProposeSettings, draft: Draft) -> N
     draft.write_json("proposal.json", draft.facts)
 
 
-@stage(version=1, tracked=True)
+@stage(version=2, tracked=True)
 def confirm(scores: list[Artifact], proposal: Artifact, runs: list[Row], draft: Draft) -> None:
     """The mixtures side by side: `runs` name the `mixture` and the `seed` of each of the scores.
     Facts: `rows`; `mixtures` with the mean loss of each; `against`, what the proposed one has less
-    of than each other, paired over seeds, with its 95 % `interval`, `p` and whether it `beats` it.
+    of than each other, paired over seeds, with its 95 % `interval`, `p` and whether it `beats` it;
+    and a page.
     """
+    from tasks.mixing.page import render
     from tasks.scaling.variants.paired import better, difference
 
     rows = [
@@ -118,6 +121,8 @@ def confirm(scores: list[Artifact], proposal: Artifact, runs: list[Row], draft: 
     draft.metrics = {f"mean_loss.{name}": mean for name, mean in draft.facts["mixtures"].items()}
     draft.tracker.metrics([{"step": 0, **draft.metrics}])
     draft.write_json("confirmed.json", draft.facts)
+    page = render(proposal.manifest.facts, draft.facts, PROPOSED)
+    (draft.path / PAGE).write_text(page, encoding="utf-8")
 
 
 def _losses(score: Artifact) -> dict[str, float]:

@@ -16,7 +16,9 @@ from flows.end_to_end import plan
 from flows.plan.dag import Dag
 from flows.recipe import Recipe
 from tasks.mixing.domains import losses_by_source, source_codes
+from tasks.mixing.stage import PAGE
 from tasks.mixing.swarm import best, draw, explained, fit, resampled
+from tasks.report import words
 from tasks.tokens.shards.documents import documents_by_source
 
 ELASTICITY = np.array([[-0.3, -0.02, 0.0], [-0.02, -0.1, 0.0], [0.0, 0.0, -0.1]])
@@ -120,6 +122,16 @@ def test_confirming_runs_see_as_many_tokens_with_the_same_seeds(made: dict[str, 
     assert set(facts["mixtures"]) == {"proposed", "natural", "uniform"} and len(facts["rows"]) == 6
     for gap in facts["against"].values():
         assert gap["n"] == 2 and gap["interval"][0] <= gap["difference"] <= gap["interval"][1]
+
+
+def test_the_page_has_the_weights_the_runs_and_the_losses(made: dict[str, Artifact]) -> None:
+    confirmed, proposal = made["confirm"], made["propose"].manifest.facts
+    page = confirmed.file(PAGE).read_text()
+    assert page.count("<svg") == 5 and "Proposed is" in page  # weights, gaps, a plot a source
+    for name, weight in proposal["weights"].items():
+        assert name in page and words.number(weight, 3) in page
+    for loss in confirmed.manifest.facts["mixtures"].values():
+        assert words.number(loss, 4) in page
 
 
 def test_losses_by_source_are_those_of_their_tokens(made: dict[str, Artifact]) -> None:
