@@ -174,7 +174,7 @@ def logarithmic(axes: Axes, x: str, y: str) -> None:
 def _ticks(low: float, high: float) -> list[float]:
     """Round numbers within a range: 1 and 3 in each decade, in a short range more of them."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for factors in ((1, 3), (1, 2, 5), range(1, 10)):
+    for factors in ((1, 3), (1, 2, 5), (1, 2, 3, 4, 6), range(1, 10)):
         found = [f * 10.0**k for k in decades for f in factors if low <= f * 10.0**k <= high]
         if len(found) >= 2:
             break

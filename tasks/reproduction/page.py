@@ -30,6 +30,7 @@ def view(
         "paper": law.paper,
         "says": law.says,
         "runs_from": None if law.runs else law.runs_from,
+        "lacking": any(fit.columns for fit in law.fits.values()),
         "claims": [_row(claim) for claim in claims],
         "plots": [plot for name in law.plots for plot in PLOTS[name](fits, ours)],
         "arms": [_arm(name, law.arms[name], arm) for name, arm in ours.arms.items()],
@@ -42,7 +43,7 @@ def _row(claim: View) -> View:
     return {
         "claim": claim["claim"],
         "verdict": claim["verdict"],
-        "cells": [(shown(claim[side]), _band(claim["bands"][side])) for side in SIDES],
+        "cells": [(side, shown(claim[side]), _band(claim["bands"][side])) for side in SIDES],
     }
 
 

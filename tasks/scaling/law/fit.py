@@ -75,11 +75,10 @@ def describe(fitted: Fitted, errors: bool) -> Report:
         "form": form,
         "objective": float(problem.total(theta_P[None])[0]) / scale,
         "n": problem.runs,
-        **problem.law.report(theta_P),
-        **_frontier(form, problem.columns, problem.law.report(theta_P)),
+        **_reported(fitted, theta_P),
         "rms_log_residual": float(np.sqrt(np.mean(problem.log_residuals(theta_P) ** 2))),
-        "std_err": _spread(problem.law, fitted.cloud_SP) if errors else None,
-        "bands": _bands(problem.law, fitted.cloud_SP) if errors else None,
+        "std_err": _spread(fitted) if errors else None,
+        "bands": _bands(fitted) if errors else None,
         **({"E_band": fitted.floor} if fitted.floor else {}),
         "identifiable": not fitted.doubts,
         "warnings": list(fitted.doubts),
@@ -177,7 +176,8 @@ def _doubts(problem: Problem, theta_P: np.ndarray, floor: list[float] | None) ->
 
 
 def _frontier(form: str, columns: Columns, law: Mapping[str, float]) -> dict[str, float]:
-    """Kaplan's third law: the least loss at compute C = k params tokens is (C_c / C)^alpha_C.
+    """Kaplan's third law: the least loss at compute C = k params tokens is (C_c / C)^alpha_C, that
+    of params ~ C^a.
 
     k is what the runs cost where they have a `flops` column, else 6.
     """
@@ -192,21 +192,27 @@ def _frontier(form: str, columns: Columns, law: Mapping[str, float]) -> dict[str
     alpha_c = float(np.exp(log_an) / (1 + ratio))
     log_optimum = (np.log(ratio) + ratio * log_nc - np.log(k) - log_dc) / (1 + ratio)
     log_cc = (np.log1p(ratio) + ratio * (log_nc - log_optimum)) * (1 + ratio) / ratio
-    return {"C_c": float(np.exp(log_cc)), "alpha_C": alpha_c}
+    return {"C_c": float(np.exp(log_cc)), "alpha_C": alpha_c, "a": float(1 / (1 + ratio))}
 
 
-def _spread(law: Law, cloud_SP: np.ndarray) -> dict[str, float] | None:
-    if len(cloud_SP) < 2:
+def _reported(fitted: Fitted, theta_P: np.ndarray) -> dict[str, float]:
+    """One parameter vector by the names a user knows, and what follows from it."""
+    law = fitted.problem.law.report(theta_P)
+    return law | _frontier(fitted.form, fitted.problem.columns, law)
+
+
+def _spread(fitted: Fitted) -> dict[str, float] | None:
+    if len(fitted.cloud_SP) < 2:
         return None
-    reports = [law.report(theta_P) for theta_P in cloud_SP]
+    reports = [_reported(fitted, theta_P) for theta_P in fitted.cloud_SP]
     return {name: float(np.std([r[name] for r in reports], ddof=1)) for name in reports[0]}
 
 
-def _bands(law: Law, cloud_SP: np.ndarray) -> dict[str, list[float]] | None:
-    """The middle 90 % of each parameter's bootstrap replicas."""
-    if len(cloud_SP) < 2:
+def _bands(fitted: Fitted) -> dict[str, list[float]] | None:
+    """The middle 90 % of each figure of the bootstrap replicas."""
+    if len(fitted.cloud_SP) < 2:
         return None
-    reports = [law.report(theta_P) for theta_P in cloud_SP]
+    reports = [_reported(fitted, theta_P) for theta_P in fitted.cloud_SP]
     return {
         name: [float(v) for v in np.quantile([r[name] for r in reports], BAND)]
         for name in reports[0]
