@@ -19,7 +19,7 @@ from typing import Any
 from cluster.artifact import Artifact, faults
 from cluster.environment import given
 from cluster.errors import BadInput, StageFailed
-from cluster.manifest import FETCHED
+from cluster.manifest import FETCHED, MANIFEST
 from cluster.runs import RunRecord, records
 from cluster.store import Spec, Store
 from cluster.url_secrets import hidden
@@ -41,6 +41,7 @@ from tasks.forgetting.trace import Trace, follow
 
 log = logging.getLogger("headrace.erase")
 NO_TEXT = "it holds a piece of the text, and is neither text nor a database: remove it by hand"
+IN_A_NAME = "its manifest has a piece of the text, as the name of a source has: rename that"
 Run = Callable[[Dag, Recipe, str], Mapping[str, Any]]
 """Carries out a plan of a recipe to a goal; the record of the run."""
 
@@ -168,12 +169,13 @@ def carried_out(erasing: Erasing, asked: Asked, run: Run) -> Journal:
                 "was removed; mend it (`headrace logs`) and give the same command again"
             )
     wanted = erased_runs(erasing)
-    made = proved(erasing, wanted, instead)
-    beside = scrub(store.root, wanted, _kept_apart(store))
+    made, named = proved(erasing, wanted, instead)
     told = certificate(erasing.journal, asked, erasing.trace, settled(erasing.changes, made), made)
     told["places"] = places([change.old.name for change in erasing.changes], store)
-    told["scrubbed"], left = beside
-    told["remains"] += [{"what": path, "why": NO_TEXT} for path in left] + list(elsewhere())
+    told["scrubbed"], left = scrub(store.root, wanted, _kept_apart(store))
+    told["remains"] += [{"what": path, "why": NO_TEXT} for path in left]
+    told["remains"] += [{"what": name, "why": IN_A_NAME} for name in named]
+    told["remains"] += [*too_short(erasing), *elsewhere()]
     told["seconds"] = round(time.monotonic() - started, 3)
     return erasing.journal.now("removing", **told)
 
@@ -254,6 +256,14 @@ def erased_runs(erasing: Erasing) -> set[str]:
     return grams.own_grams(texts, reads, set(found.rows))
 
 
+def too_short(erasing: Erasing) -> Iterator[dict[str, str]]:
+    """Rows of too few words to be looked for."""
+    for id, texts in erasing.trace.found.texts.items():
+        if not grams.own_grams(texts, (), ()):
+            why = f"fewer than {grams.SHORTEST} words: logs, pages and databases are not searched"
+            yield {"what": f"the text of row {id}", "why": why}
+
+
 def elsewhere() -> Iterator[dict[str, str]]:
     """Services that are not this home's, into which nobody looks."""
     for name in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
@@ -270,9 +280,12 @@ def _kept_apart(store: Store) -> list[Path]:
     return [store.root / name for name in names]
 
 
-def proved(erasing: Erasing, wanted: set[str], instead: Mapping[str, Spec]) -> dict[str, Artifact]:
-    """What took an artifact's place, by the old fingerprint, every byte compared. Raises
-    StageFailed when one is damaged, or holds what is to be gone.
+def proved(
+    erasing: Erasing, wanted: set[str], instead: Mapping[str, Spec]
+) -> tuple[dict[str, Artifact], list[str]]:
+    """What took an artifact's place, by the old fingerprint, every byte compared; and the names of
+    those whose manifest alone has a piece of the texts. Raises StageFailed when one is damaged, or
+    its files hold what is to be gone.
     """
     made: dict[str, Artifact] = {}
     for change in erasing.changes:
@@ -283,20 +296,19 @@ def proved(erasing: Erasing, wanted: set[str], instead: Mapping[str, Spec]) -> d
             if wrong := faults(new):
                 raise StageFailed(f"{new.name}, made again, is damaged: {wrong[0]}")
             made[change.old.fingerprint] = new
-    if left := _holding(erasing.store, made, wanted):
+    held = {one.name: list(_holding(erasing.store, one, wanted)) for one in made.values()}
+    if left := [name for name, files in held.items() if set(files) - {MANIFEST}]:
         raise StageFailed(
             f"{left[0]} still holds a piece of the rows: nothing old was removed. Stages of your "
             "own that give rows other names keep their text; mend them, and run the same command"
         )
-    return made
+    return made, [name for name, files in held.items() if files]
 
 
-def _holding(store: Store, made: Mapping[str, Artifact], wanted: set[str]) -> list[str]:
-    """The new artifacts that hold one of these runs of words."""
-    held = [a.name for a in made.values() if grams.holders(a.path, wanted, ())]
-    for artifact in made.values():
-        if artifact.manifest.stage == "shards":
-            tokenizer = store.find("tokenizer", str(artifact.manifest.inputs["tokenizer"]))
-            if tokenizer and grams.shards_hold(artifact, tokenizer, wanted):
-                held.append(artifact.name)
-    return held
+def _holding(store: Store, made: Artifact, wanted: set[str]) -> Iterator[str]:
+    """The files of a new artifact that hold one of these runs of words."""
+    yield from (path.name for path in grams.holders(made.path, wanted, ()))
+    if made.manifest.stage == "shards":
+        tokenizer = store.find("tokenizer", str(made.manifest.inputs["tokenizer"]))
+        if tokenizer and grams.shards_hold(made, tokenizer, wanted):
+            yield "its tokens"

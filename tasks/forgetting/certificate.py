@@ -51,7 +51,12 @@ def certificate(
             "unknown": told["unknown"],
         },
         "removed": [change.old.name for change in changes],
-        "rebuilt": [c.told() for c in changes if c.old.fingerprint in made],
+        "rebuilt": [
+            change.told() | {"seconds": made[change.old.fingerprint].manifest.seconds}
+            for change in changes
+            if change.old.fingerprint in made
+        ],
+        "anew": trained_anew(changes, made),
         "hashes": [_hashes(change, made) for change in changes],
         "replayed": replayed_share(changes),
         "remains": remains(trace, changes, new),
@@ -63,6 +68,14 @@ def replayed_share(changes: Sequence[Change]) -> View:
     trained = [change for change in changes if change.way in (REPLAYED, TRAINED)]
     steps, again = sum(c.steps for c in trained), sum(c.steps - c.step for c in trained)
     return {"steps": again, "of": steps, "share": round(again / steps, 4) if steps else 0.0}
+
+
+def trained_anew(changes: Sequence[Change], made: Mapping[str, Artifact]) -> View:
+    """What the trainings cost that had no checkpoint to go back to, runs of a sweep among them."""
+    anew = [one for one in changes if one.way == TRAINED and one.old.fingerprint in made]
+    seconds = sum(made[one.old.fingerprint].manifest.seconds for one in anew)
+    steps = sum(one.steps for one in anew)
+    return {"trainings": len(anew), "steps": steps, "seconds": round(seconds, 3)}
 
 
 def remains(trace: Trace, changes: Sequence[Change], new: Mapping[str, str]) -> list[View]:

@@ -8,11 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 from cluster.files import write_atomically
-from tasks.forgetting.grams import holders, runs
+from tasks.forgetting.grams import BUSY_SECONDS, columns, holders, is_database, runs, sizes_of
 
-SQLITE = b"SQLite format 3\x00"
 GONE = "(erased)"
-BUSY_SECONDS = 30.0
 
 
 def scrub(
@@ -23,7 +21,7 @@ def scrub(
     """
     found = holders(folder, wanted, left_out)
     for path in found:
-        if _is_database(path):
+        if is_database(path):
             _scrub_database(path, wanted)
         elif (text := _text(path)) is not None:
             write_atomically(path, without(text, wanted))
@@ -45,11 +43,10 @@ def without(text: str, wanted: set[str]) -> str:
 def _stretches(text: str, wanted: set[str]) -> Iterator[tuple[int, int]]:
     """Where runs begin and end, those that overlap as one."""
     last: tuple[int, int] | None = None
-    for begin, end, run in runs(text):
-        if run not in wanted:
-            continue
+    every = runs(text, sizes_of(wanted))
+    for begin, end in sorted((begin, end) for begin, end, run in every if run in wanted):
         if last and begin <= last[1]:
-            last = (last[0], end)
+            last = (last[0], max(end, last[1]))
             continue
         if last:
             yield last
@@ -61,32 +58,16 @@ def _stretches(text: str, wanted: set[str]) -> Iterator[tuple[int, int]]:
 def _scrub_database(path: Path, wanted: set[str]) -> None:
     """The same in every text of every table. Its server may be at work: each row is a moment's."""
     with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
-        names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        for (table,) in names:
-            columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
-            for column in columns:
-                _scrub_column(database, table, column, wanted)
+        for table, column, texts in columns(database):
+            for text in texts:
+                if (mended := without(text, wanted)) != text:
+                    database.execute(
+                        f'UPDATE "{table}" SET "{column}" = ? WHERE "{column}" = ?',  # noqa: S608
+                        (mended, text),
+                    )
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         database.execute("VACUUM")
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def _scrub_column(database: sqlite3.Connection, table: str, column: str, wanted: set[str]) -> None:
-    try:
-        rows = database.execute(f'SELECT DISTINCT "{column}" FROM "{table}"').fetchall()  # noqa: S608
-    except sqlite3.OperationalError:  # of a table that an extension keeps
-        return
-    for (value,) in rows:
-        if isinstance(value, str) and (mended := without(value, wanted)) != value:
-            database.execute(
-                f'UPDATE "{table}" SET "{column}" = ? WHERE "{column}" = ?',  # noqa: S608
-                (mended, value),
-            )
-
-
-def _is_database(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(SQLITE)) == SQLITE
 
 
 def _is_beside(path: Path) -> bool:

@@ -98,7 +98,7 @@ class Sweep:
             status = 1
             try:
                 os.environ["HEADRACE_HOME"] = str(home)
-                _kill_at(point)
+                kill_at(point)
                 inputs = {name: self._loaded(value) for name, value in node.upstream.items()}
                 # A checkpoint at each step: more to be killed at.
                 seconds = 1e-6 if info(node.function).trains else 300.0
@@ -147,8 +147,10 @@ class Sweep:
         return f"other content: {', '.join(other)}" if other else ""
 
 
-def _kill_at(point: int) -> None:
-    """Have this process killed when it is about to do the `point`th of what `POINTS` names."""
+def kill_at(point: int) -> list[int]:
+    """Have this process killed when it is about to do the `point`th of what `POINTS` names, never
+    for 0; how many are left until then, as they are done.
+    """
     left = [point]
 
     def killing(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,9 +162,9 @@ def _kill_at(point: int) -> None:
 
         return call
 
-    if point:
-        for name in POINTS:  # `pathlib` and `shutil` look them up when they are called
-            setattr(os, name, killing(getattr(os, name)))
+    for name in POINTS:  # `pathlib` and `shutil` look them up when they are called
+        setattr(os, name, killing(getattr(os, name)))
+    return left
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from cluster.artifact import Artifact
+from cluster.placement import Placement
 from cluster.runs import RunRecord, StageRecord
 from cluster.stage import build
 from flows.plan.at_hand import planned
@@ -86,7 +87,11 @@ def built(recipe: Recipe, goal: str = "pretrain") -> dict[str, Artifact]:
 
 
 def run_here(
-    dag: Dag, recipe: Recipe, goal: str, force: tuple[str, ...] = ()
+    dag: Dag,
+    recipe: Recipe,
+    goal: str,
+    force: tuple[str, ...] = (),
+    place: Placement | None = None,
 ) -> tuple[dict[str, Any], dict[str, Artifact]]:
     """Carry out a plan in this process, without services: its record, and what it made."""
     made, stages = dict[str, Artifact](), []
@@ -99,7 +104,9 @@ def run_here(
     for node in dag:
         arguments = {key: given(value) for key, value in node.arguments.items()}
         forced = node.name in force
-        made[node.name] = build(node.function, dag.store, spec=node.spec, force=forced, **arguments)
+        made[node.name] = build(
+            node.function, dag.store, spec=node.spec, force=forced, placement=place, **arguments
+        )
         known = {"name": node.name, "stage": node.spec.stage, "artifact": made[node.name].name}
         state = "cached" if node.found else "built"
         stages.append(

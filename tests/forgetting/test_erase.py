@@ -1,9 +1,14 @@
 """`headrace erase`: rows are gone everywhere, all else stays in its place, and it holds."""
 
 import json
+import os
 import random
 import shutil
+import sqlite3
+import subprocess
+import sys
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -16,6 +21,7 @@ from flows.plan.at_hand import planned
 from tasks.data.reading.erasures import kept
 from tasks.data.text import read_table
 from tasks.forgetting.grams import grams, holders
+from tasks.forgetting.scrubbing import scrub
 from tests.forgetting.corpus import (
     SECRET,
     built,
@@ -28,6 +34,7 @@ from tests.forgetting.corpus import (
 )
 from tests.shell import headrace
 
+ROOT = Path(__file__).parents[2]
 M, N, K, X = "first.jsonl/m", "first.jsonl/n", "first.jsonl/k", "second.jsonl/x"
 PRETRAIN = {"context": 32, "tokens": 7_680, "batch_tokens": 256, "kept_checkpoints": 29}
 BEST_FIT = {"seed": 4, "pretrain": PRETRAIN | {"packing": "best_fit"}}  # `m` comes in step 10
@@ -114,6 +121,7 @@ def test_a_replay_ends_with_the_weights_of_a_training_with_tombstones_from_its_f
     assert trained_from_the_start(folder, **BEST_FIT) == replayed
 
 
+SIX = "a quaint ferret juggles velvet teapots"
 CASES = [("best_fit", 1.0), ("concatenate", 1.0), ("concatenate", 3.0), ("padded", 1.0)]
 
 
@@ -155,24 +163,95 @@ def test_nothing_that_the_home_keeps_has_a_piece_of_the_text(folder):
     assert not holders(home_of(), wanted, ())
 
 
-def test_pages_logs_replies_and_databases_lose_pieces_of_the_text(folder):
-    import sqlite3
+PLANTED = {
+    "mlflow/mlflow.db": "params (run_uuid, key, value)",
+    "prefect/prefect.db": "log (name, level, message)",
+    "judge/replies.sqlite": "reply (model, key, text)",
+}
 
+
+def databases(texts: list[str]) -> dict[Path, list[str]]:
+    """In each database of a home a table with such texts, beside words that are others'."""
+    found = {}
+    for name, table in PLANTED.items():
+        path = home_of() / name
+        path.parent.mkdir(exist_ok=True)
+        with sqlite3.connect(path) as database:
+            database.execute(f"CREATE TABLE {table}")
+            for text in texts:
+                database.execute(f"INSERT INTO {table.split()[0]} VALUES ('a', 'k', ?)", (text,))
+        found[path] = texts
+    return found
+
+
+def told_by(path: Path) -> list[str]:
+    """What stands in the last column of the table of a database."""
+    with sqlite3.connect(path) as database:
+        return [
+            row[2] for row in database.execute(f"SELECT * FROM {PLANTED[named(path)].split()[0]}")
+        ]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(home_of()))
+
+
+def test_pages_logs_replies_and_databases_lose_pieces_of_the_text(folder):
     piece = " ".join(copies()["m"].split()[50:74])  # what follows is in a row that stays, too
-    page, database = home_of() / "runs/old.html", home_of() / "judge/replies.sqlite"
+    page = home_of() / "runs/old.html"
     page.parent.mkdir(exist_ok=True)
     page.write_text(f"<p>before {piece.replace(' ', chr(10), 3)} after</p>")
-    database.parent.mkdir()
-    with sqlite3.connect(database) as kept_replies:
-        kept_replies.execute("CREATE TABLE reply (key TEXT PRIMARY KEY, text TEXT)")
-        kept_replies.execute("INSERT INTO reply VALUES ('k', ?)", (json.dumps({"a": piece}),))
+    planted = databases([json.dumps({"a": piece}), f"row '{piece}' is no number", piece])
     result = erased(SECRET)
-    assert result["scrubbed"] == [str(database), str(page)]
+    assert result["scrubbed"] == sorted(map(str, [page, *planted]))
     assert "quixotic" not in page.read_text() and "before (erased) after" in page.read_text()
-    with sqlite3.connect(database) as kept_replies:
-        (said,) = kept_replies.execute("SELECT text FROM reply").fetchone()
-    assert json.loads(said) == {"a": "(erased)"}
-    assert b"quixotic" not in database.read_bytes()
+    for path in planted:
+        assert told_by(path) == ['{"a": "(erased)"}', "row '(erased)' is no number", "(erased)"]
+        assert b"quixotic" not in path.read_bytes()
+
+
+def test_a_piece_is_found_as_json_and_html_have_it(tmp_path):
+    text = (
+        "na\u00efve Zo\u00eb isn't \"sure\" the caf\u00e9's <tea> costs more & than \u4e94 tonight"
+    )
+    forms = (str, json.dumps, lambda said: json.dumps(json.dumps(said)), escape, repr)
+    for form in forms:
+        (tmp_path / f"{len(list(tmp_path.iterdir()))}.log").write_text(f"before {form(text)} after")
+    wanted = grams(text)
+    assert len(scrub(tmp_path, wanted, ())[0]) == len(forms)
+    for path in tmp_path.iterdir():
+        assert "tonight" not in path.read_text() and "Zo" not in path.read_text()
+        assert path.read_text().startswith("before ")
+
+
+def test_a_short_text_is_looked_for_and_a_shorter_one_stands_under_what_remains(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
+    rows = [{"id": f"a{i}", "text": t} for i, t in enumerate(texts(30))]
+    rows += [{"id": "six", "text": SIX}, {"id": "two", "text": "quaint gimlet"}]
+    write_rows(tmp_path / "c.jsonl", rows)
+    source = {"path": str(tmp_path / "c.jsonl"), "id": "id"}
+    changes = {"sources": [source], "filters": {"preset": None}, **BEST_FIT}
+    built(recipe_of(tmp_path, **changes), "data")
+    planted = databases([f"'{SIX}' is no number", "a quaint gimlet"])
+    remains = erased("--pattern", "quaint")["remains"]
+    for path in planted:
+        assert told_by(path) == ["'(erased)' is no number", "a quaint gimlet"]
+    (short,) = [one["what"] for one in remains if "fewer than" in one["why"]]
+    assert short == "the text of row c.jsonl/two"
+
+
+def test_a_text_that_names_a_source_stands_under_what_remains(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
+    rows = [{"id": f"a{i}", "text": t} for i, t in enumerate(texts(30))]
+    write_rows(tmp_path / f"{SIX}.jsonl", [*rows, {"id": "six", "text": SIX}])
+    source = {"path": str(tmp_path / f"{SIX}.jsonl"), "id": "id"}
+    changes = {"sources": [source], "filters": {"preset": None}, **BEST_FIT}
+    made = built(recipe_of(tmp_path, **changes), "data")
+    remains = {one["what"]: one["why"] for one in erased(SIX)["remains"]}
+    assert any("rename" in why for name, why in remains.items() if name.startswith("read/"))
+    assert not made["read"].path.exists()
 
 
 def test_copies_in_a_shared_store_are_removed(made_once, tmp_path, monkeypatch):
@@ -285,8 +364,11 @@ def test_a_plan_changes_nothing_and_a_refusal_says_what_to_do(folder):
     refused = headrace("erase", "--id", early, "--yes", "--replay-only")
     assert refused.returncode == 2 and "kept_checkpoints" in refused.stderr
     assert traced("--id", early)["rows"]
-    trained = [one for one in erased("--id", early)["rebuilt"] if one["how"] == "trained"]
-    assert trained[0]["from_step"] == 0 and "no checkpoint" in trained[0]["why"]
+    result = erased("--id", early)
+    (trained,) = [one for one in result["rebuilt"] if one["how"] == "trained"]
+    assert trained["from_step"] == 0 and "no checkpoint" in trained["why"]
+    assert result["anew"] == {"trainings": 1, "steps": 30, "seconds": trained["seconds"]}
+    assert "made\nfrom their first step: 30 steps" in Path(result["page"]).read_text()
 
 
 def test_the_certificate_tells_all_and_has_none_of_the_text(folder):
@@ -349,3 +431,16 @@ def test_what_another_version_made_is_made_anew_in_its_place(folder, monkeypatch
     assert now["pretrain"].name == model["becomes"]
     assert now["report"] is not None and result["replayed"]["share"] == 1.0
     assert not old.path.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kept", [29, 0])
+def test_killed_at_random_moments_the_same_command_leaves_the_same_home(tmp_path, kept):
+    """Of a replay, and of a training anew."""
+    command = [sys.executable, "-m", "tests.forgetting.killed", str(tmp_path / "killed")]
+    command += ["--kept", str(kept), "--points", "8"]
+    variables = os.environ | {"OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=variables)
+    assert ran.returncode == 0, ran.stdout + ran.stderr[-4000:]
+    assert ran.stdout.count("as if never") == 8
