@@ -217,6 +217,8 @@ def test_a_sweep_is_scaled_in_size_and_length() -> None:
     assert large.budgets == (1.6e12, 1.6e13) and large.ratios == (20,)
     assert 1.7 < large.widths[-1] / small.widths[-1] < 2.2
     assert large.batch_tokens > small.batch_tokens and scaled(small, 1.0, 260) is small
+    with pytest.raises(BadInput, match="2 sizes, of width 8, 16; a law needs 3"):
+        scaled(small, 0.005, 260)
 
 
 @pytest.mark.parametrize("text", ["60", "m", "0m", "five minutes"])

@@ -24,7 +24,7 @@ TOKENS_PER_PARAMETER = 30.0
 STEP = math.sqrt(10)
 SIZES = (0.3, 0.55, 1.0, 1.8, 3.3)
 BATCH_TOKENS, BATCH_AT, BATCH_EXPONENT = 512, 3.5e6, 0.571
-NARROWEST = 16
+NARROWEST, FEWEST_SIZES = 16, 3
 UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -74,7 +74,8 @@ def scaled(settings: SweepSettings, by: float, vocab_size: int) -> SweepSettings
     """The same sweep at `by` times the compute: sizes and lengths at the root of it, tokens a
     parameter as they were, and batches that grow with the tokens as in `design`.
 
-    Widths are the nearest whole numbers of heads, so a small sweep may have fewer sizes.
+    Widths are the nearest whole numbers of heads, so a small sweep may have fewer sizes. Raises
+    BadInput where they are fewer than a law needs.
     """
     if by == 1:
         return settings
@@ -87,6 +88,12 @@ def scaled(settings: SweepSettings, by: float, vocab_size: int) -> SweepSettings
     def longer(tokens: int) -> int:
         return max(batch, round(tokens * root / batch) * batch)
 
+    widths = sorted({wider(width) for width in settings.widths})
+    if len(widths) < min(FEWEST_SIZES, len(settings.widths)):
+        raise BadInput(
+            f"at {by:.2g} times its compute the sweep has {len(widths)} sizes, of width "
+            f"{', '.join(map(str, widths))}; a law needs {FEWEST_SIZES}: give it more"
+        )
     samples = settings.batch_tokens / settings.context * root**BATCH_EXPONENT
     fewest = min(2, settings.batch_tokens // settings.context)
     batch = settings.context * max(fewest, round(samples))
@@ -102,7 +109,7 @@ def scaled(settings: SweepSettings, by: float, vocab_size: int) -> SweepSettings
     )
     return settings.model_copy(
         update={
-            "widths": tuple(sorted({wider(width) for width in settings.widths})),
+            "widths": tuple(widths),
             "budgets": tuple(float(f"{budget * by:.3g}") for budget in settings.budgets),
             "tokens": tuple(sorted({longer(tokens) for tokens in settings.tokens})),
             "targets": tuple(targets),
