@@ -38,7 +38,7 @@ def refit(settings: RefitSettings, draft: Draft) -> None:
     draft.write_json("fits.json", draft.facts["fits"])
 
 
-@stage(version=1, tracked=True)
+@stage(version=2, tracked=True)
 def reproduce(
     sweeps: list[Artifact],
     shards: list[Artifact],
@@ -100,13 +100,14 @@ def verdict(
         return "open: these runs do not determine it"
     if not claim.universal:
         return "its own for each text and scale"
-    if claim.published is not None:
-        low, high = claim.band or (claim.published, claim.published)
-    elif again is not None:
-        low, high = again_band or (again, again)
-    else:
+    value, band = (again, again_band) if claim.published is None else (claim.published, claim.band)
+    if value is None:
         return "measured here"
-    return "agrees" if own_band[0] <= high and low <= own_band[1] else "differs"
+    low, high = band or (value, value)
+    if own_band[1] < low or high < own_band[0]:
+        return "differs"
+    wide = own_band[1] - own_band[0] > abs(value)
+    return "open: the band of ours is wider than the figure" if wide else "agrees"
 
 
 def found_at(where: Any, path: str | None) -> Found:

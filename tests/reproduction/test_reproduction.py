@@ -198,7 +198,13 @@ def test_a_path_leads_to_a_figure_and_its_band() -> None:
 
 
 @pytest.mark.parametrize(
-    ("band", "said"), [([0.4, 0.49], "agrees"), ([0.2, 0.3], "differs"), (None, "open")]
+    ("band", "said"),
+    [
+        ([0.4, 0.49], "agrees"),
+        ([0.2, 0.3], "differs"),
+        ([0.2, 0.9], "open: the band of ours is wider"),
+        (None, "open: these runs"),
+    ],
 )
 def test_a_claim_agrees_where_bands_meet(band: list[float] | None, said: str) -> None:
     claim = Claim(claim="a", published=0.5, band=(0.48, 0.52), ours="one.law.a")
