@@ -1,6 +1,6 @@
 """Settings of training: the objective, the optimizer, the length of a run."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -20,9 +20,6 @@ from tasks.tokens.packing.settings import PackingKind
 from tasks.tokens.steps import Steps
 from tasks.training.exams import ExamTimes
 from tasks.training.model_settings import DETECTION
-
-if TYPE_CHECKING:
-    pass
 
 Precision = Literal["fp32", "bf16", "fp16", "bf16_weights"]
 OptimizerName = Literal["sgd", "momentum", "adagrad", "rmsprop", "adam", "adamw", "muon"]

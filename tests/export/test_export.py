@@ -21,7 +21,7 @@ from model.lora import LoraShape, adapted, fold
 from model.transformer import Transformer
 from tasks.report.model_card import render
 from tests.published import published_folder
-from tests.test_leaderboard import make, sat
+from tests.report.test_leaderboard import make, sat
 
 ABOUT = {
     "name": "mine", "architecture": "LlamaForCausalLM", "type": "float32", "file": None,

@@ -12,7 +12,7 @@ from cluster.system_metrics import gpu_row
 from flows.headline import MOST, headline
 from tasks.report.findings import findings
 from tasks.report.run_page import render
-from tests.test_report import Balance, text_of
+from tests.report.test_report import Balance, text_of
 
 URL = "http://127.0.0.1:5000/#/experiments/1/runs/ab/artifacts/report.html"
 
