@@ -18,6 +18,7 @@ from cluster.services import Services
 from flows.headline import headline
 from tasks.report.run_page import builders, links, render
 from tasks.scaling.forecasts import told
+from tasks.tokens.roles import WEIGHT_FILES
 
 # Stages whose figures stand for the run; those of others, and of variants, carry the stage's name.
 SCORES = {"evaluate", "classify", "answers", "judge"}
@@ -154,7 +155,7 @@ def _tell_scores(record: RunRecord, artifacts: Artifacts, tracked: PipelineRun) 
     stages = {stage.name: stage for stage in record.stages}
     for name, model in artifacts.items():
         run = stages[name].tracking_run
-        if run is None or "model.safetensors" not in model.manifest.files:
+        if run is None or not model.manifest.files.keys() & set(WEIGHT_FILES):
             continue
         about = [n for n, a in artifacts.items() if model.fingerprint in parents(a.manifest)]
         judged = [name, *(n for n in about if artifacts[n].manifest.stage in EVALUATIONS)]

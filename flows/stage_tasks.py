@@ -24,6 +24,7 @@ from cluster.system_metrics import sampled
 from cluster.url_secrets import learn
 from flows.plan.work import Work, coldness
 from tasks.report.findings import findings
+from tasks.tokens.roles import WEIGHT_FILES
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def build_stage(call: Call, inputs: dict[str, str | list[str]]) -> State:
         release()
     progress.finish()
     tracker.results(artifact.manifest.metrics)
-    if "model.safetensors" in artifact.manifest.files:
+    if artifact.manifest.files.keys() & set(WEIGHT_FILES):
         spec = call.spec  # one of several variants or members stands for no recipe
         tracker.model(artifact, None if spec.label else f"{spec.recipe}-{spec.stage}")
     tracker.close()

@@ -46,6 +46,8 @@ POOLERS = ("pooler.dense.weight", "pooler.weight")
 """What a pooler's matrix is called."""
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """Where weights are, the first that there is; of each also an index of several."""
+INDEX, LARGEST = f"{WEIGHTS[0]}.index.json", 5_000_000_000
+"""Which file of several has a tensor, and the bytes of a file at most."""
 PREFIXES = (
     "transformer.", "bert.", "roberta.", "distilbert.", "albert.", "electra.", "deberta.",
     "model.",     "gpt_neox.",
@@ -68,7 +70,8 @@ def save(
     module: Transformer | EncoderDecoder | Headed,
     extra: dict[str, Any] | None = None,
 ) -> None:
-    """Write `config.json` and `model.safetensors`; `extra` keys join the config, `eos_token_id`.
+    """Write `config.json` and `model.safetensors`, or several files with an index where one would
+    be too large; `extra` keys join the config, `eos_token_id`.
 
     Where `extra` contradicts the counterpart (RoBERTa's positions begin behind the id of padding),
     the names are Headrace's own. A head for another task is saved with its network.
@@ -98,7 +101,26 @@ def save(
             if n.startswith("classifier.") or n in hub_heads.MIX
         }
         theirs = hub_heads.export(theirs, own, model_type, module.head)
-    save_file(theirs, folder / "model.safetensors", metadata={"format": "pt"})
+    _write(theirs, folder)
+
+
+def _write(tensors: dict[str, Tensor], folder: Path) -> None:
+    if sum(tensor.nbytes for tensor in tensors.values()) <= LARGEST:
+        save_file(tensors, folder / WEIGHTS[0], metadata={"format": "pt"})
+        return
+    from huggingface_hub import split_state_dict_into_shards_factory
+
+    parts = split_state_dict_into_shards_factory(
+        tensors,
+        get_storage_size=lambda tensor: tensor.nbytes,
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=LARGEST,
+    )
+    for file, names in parts.filename_to_tensors.items():
+        own = {name: tensors[name] for name in names}
+        save_file(own, folder / file, metadata={"format": "pt"})
+    index = {"metadata": parts.metadata, "weight_map": parts.tensor_to_filename}
+    (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
 
 
 def load(folder: Path | str, dtype: torch.dtype = torch.float32) -> Transformer | EncoderDecoder:

@@ -20,6 +20,8 @@ NUMBERS = ("generation_config.json", "config.json")
 TEMPLATE_FILE = "chat_template.jinja"
 TOKENIZER_FILES = ("tokenizer.json", *NAMES, TEMPLATE_FILE, NUMBERS[0])
 """What of a model folder is about its tokens."""
+WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
+"""What a whole model's folder has one of."""
 KINDS = {"mask_token": "mask", "cls_token": "class", "sep_token": "separator"}
 """Special tokens of objectives that `transformers` has a name for, and ours."""
 TEMPLATE = (

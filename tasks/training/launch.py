@@ -9,7 +9,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cluster.errors import BadInput
 from cluster.files import write_atomically
@@ -28,21 +28,21 @@ FINISHED = "finished.json"
 
 
 def launch(job: TrainJob, placement: Placement) -> Path:
-    """Train unless a run of this job has finished already; the path of the final fp32 weights.
+    """Train unless a run of this job has finished already; the path of the final fp32 weights,
+    beside which their files and an index lie where they are several (`tasks.training.weights`).
 
     A killed run goes on from its newest checkpoint. Raises BadInput, Diverged, Preempted or
     CheckpointFailed.
     """
-    from tasks.training.checkpoint import fingerprint
 
     # After a loss Ray Train may go on with any of these numbers.
     for workers in range(placement.least_workers or placement.workers, placement.workers + 1):
         job.check_shares(workers // (placement.context_parallel * placement.tensor_parallel))
     check_sharding(job.optimizer, job.precision, placement.zero_stage)
-    weights, finished = job.scratch / WEIGHTS, job.scratch / FINISHED
+    finished = job.scratch / FINISHED
     # By content: weights that were damaged or changed since are made again.
-    if finished.exists() and json.loads(finished.read_text()) == fingerprint(weights):
-        return weights
+    if finished.exists() and json.loads(finished.read_text()) == _fingerprints(job.scratch):
+        return job.scratch / WEIGHTS
     if placement.workers == 1:
         from tasks.training.loop import train
 
@@ -50,20 +50,27 @@ def launch(job: TrainJob, placement: Placement) -> Path:
     else:
         _train_on_workers(job, placement)
     # Last: killed before this, training ends again from its newest checkpoint.
-    write_atomically(finished, json.dumps(fingerprint(weights)))
+    write_atomically(finished, json.dumps(_fingerprints(job.scratch)))
     Reporter(job.scratch, job.steps, job.tracker, job.on_progress).final(job.steps)
     if placement.profile_steps and job.tracker and job.trace.exists():
         job.tracker.file(job.trace)
-    return weights
+    return job.scratch / WEIGHTS
 
 
 def load_trained(module: "nn.Module", weights: Path) -> None:
     """Load what `launch` returned into a module built like the one that was trained."""
-    from safetensors.torch import load_file
-
     from tasks.training.state import load_weights
+    from tasks.training.weights import reader
 
-    load_weights(module, load_file(weights).__getitem__)
+    load_weights(module, reader(weights.parent))
+
+
+def _fingerprints(scratch: Path) -> dict[str, Any]:
+    """Of each file of the final weights."""
+    from tasks.training.checkpoint import fingerprint
+    from tasks.training.weights import files
+
+    return {path.name: fingerprint(path) for path in files(scratch)}
 
 
 def _train_on_workers(job: TrainJob, placement: Placement) -> None:
@@ -88,4 +95,4 @@ def _train_on_workers(job: TrainJob, placement: Placement) -> None:
             folder=job.scratch / "ray_train",
             lasting=(BadInput, Diverged),
         )
-    obtain(*(job.scratch / name for name in (WEIGHTS, METRICS, SKIPPED)))
+    obtain(*(job.scratch / name for name in (METRICS, SKIPPED)))

@@ -15,7 +15,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
@@ -24,13 +24,13 @@ from torch import Tensor
 from cluster.handover import obtain
 from cluster.placement import Placement
 from cluster.world import World, join
-from tasks.training import checkpoint, state
+from tasks.training import checkpoint, state, weights
 from tasks.training.context_parallel import split_context_of
 from tasks.training.device import memory_bytes, peak_flops, reads_late
 from tasks.training.early_stopping import VALIDATION, Looks
 from tasks.training.engine import advance, clipped, discard, gradients, start_engine
 from tasks.training.feed import Feed
-from tasks.training.job import CHECKPOINTS, METRICS, WEIGHTS, Preempted, TrainJob
+from tasks.training.job import CHECKPOINTS, METRICS, Preempted, TrainJob
 from tasks.training.loss_scale import LossScale
 from tasks.training.micro_batches import mean_loss
 from tasks.training.oom import smaller
@@ -75,9 +75,7 @@ def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:
     trainer = Trainer(job, placement, world, found)
     try:
         trainer.run()
-        weights = trainer.final_weights()
-        if world.leads:
-            state.write_weights(weights, job.scratch / WEIGHTS)
+        weights.write(trainer.final_weights(), job.scratch, world.leads)
         world.broadcast(None)
     except Spike as spike:
         # The checkpoint under way is one to go back to.
@@ -213,12 +211,14 @@ class Trainer:
             self.best = state.copy_weights(self.engine, self.layout, self.world.leads)
         return loss
 
-    def final_weights(self) -> dict[str, Tensor]:
-        """On the leading rank the weights that training ends with: the best, or the last."""
+    def final_weights(self) -> Iterable[tuple[str, Tensor]]:
+        """The weights that training ends with: the best, which the leading rank has, or the last,
+        of which all ranks gather one after another.
+        """
         if self.looks.best not in (None, self.done):
             log.info("back to step %d, whose validation loss is lowest", self.looks.best)
-            return self.best
-        return state.copy_weights(self.engine, self.layout, self.world.leads)
+            return self.best.items()
+        return state.named_weights(self.engine, self.layout)
 
     def step(self, step: int, batches: "Prefetcher") -> Unread:
         """One optimizer step, with what the ranks together ask for after it."""

@@ -92,7 +92,10 @@ def train_network(
     data = bytes_of(shards, packing)
     job = _job(build_program, config, settings, seed, data, draft, exams, keep_state)
     weights = launch(job, draft.placement)
-    module = with_objective(build(config), settings.objective, generator_size=settings.generator)
+    with torch.device("meta"):  # the weights are mapped: a file of them is read when it is wanted
+        module = with_objective(
+            build(config), settings.objective, generator_size=settings.generator
+        )
     load_trained(module, weights)
     without_mup(module)
     _keep_checkpoints(job, draft)

@@ -18,15 +18,12 @@ rank has the best weights so far, too, whole:
     best.model.<parameter>@0
 """
 
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cluster.handover import publish
 from cluster.world import World
 from model.optim import is_given
 from tasks.training.tensor_parallel import ParallelLayout
@@ -89,22 +86,17 @@ def copy_weights(engine: Any, layout: ParallelLayout, leads: bool) -> dict[str, 
     return kept
 
 
-def write_weights(weights: dict[str, Tensor], path: Path) -> None:
-    """Write weights to one file, at once."""
-    from safetensors.torch import save_file
-
-    temporary = path.with_name(f".{path.name}")
-    save_file(weights, temporary)
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    publish(path)
-
-
 def load_weights(module: nn.Module, read: Read) -> None:
-    """Copy weights into a module that DeepSpeed does not hold yet; `read` gets them by name."""
+    """Copy weights into a module that DeepSpeed does not hold yet; `read` gets them by name. A
+    module on the meta device takes what is read as its own.
+    """
+    named = dict(_named_tensors(module))
+    if all(tensor.is_meta for tensor in named.values()):
+        found = {name: read(f"model.{name}").view(one.shape) for name, one in named.items()}
+        module.load_state_dict(found, strict=False, assign=True)
+        return
     with torch.no_grad():
-        for name, tensor in _named_tensors(module):
+        for name, tensor in named.items():
             tensor.copy_(read(f"model.{name}").view_as(tensor))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
@@ -29,6 +30,7 @@ from tasks.tokens.shards.settings import ShardSettings
 from tasks.tokens.shards.stage import shards
 from tasks.tokens.vocabulary.settings import TokenizerSettings
 from tasks.tokens.vocabulary.stage import train_tokenizer
+from tasks.training import weights
 from tasks.training.job import Diverged
 from tasks.training.model_settings import ModelSettings
 from tasks.training.settings import OptimizerSettings, PretrainSettings
@@ -133,6 +135,25 @@ def test_same_seed_same_bits(made: Made, model: Artifact) -> None:
     weights = [a.file("model.safetensors").read_bytes() for a in (model, made.pretrain("again"))]
     assert weights[0] == weights[1]
     assert made.pretrain("other", seed=1).file("model.safetensors").read_bytes() != weights[0]
+
+
+def test_a_model_too_large_for_one_file_is_several_with_an_index(
+    made: Made, model: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On its way out of training too, where no process ever holds more than a file of it."""
+    monkeypatch.setattr(weights, "LARGEST", 20_000)
+    monkeypatch.setattr(hub, "LARGEST", 20_000)
+    parts = made.pretrain("parts", placement=Placement(zero_stage=3))
+    files = sorted(n for n in parts.manifest.files if n.startswith("model"))
+    assert files[0] == f"model-00001-of-{len(files) - 1:05d}.safetensors" and len(files) > 3
+    assert files[-1] == "model.safetensors.index.json"
+    index = json.loads(parts.file(files[-1]).read_text())
+    whole = load_file(model.file("model.safetensors"))
+    assert index["weight_map"].keys() == whole.keys()
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in whole.values())
+    for name, tensor in hub.tensors(parts.path).items():
+        torch.testing.assert_close(tensor, whole[name], rtol=0, atol=1e-5)
+    assert all(parts.file(n).stat().st_size < 60_000 for n in files)
 
 
 def test_a_variant_that_diverges_is_a_row_of_the_comparison_and_never_best(

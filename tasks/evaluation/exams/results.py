@@ -25,6 +25,7 @@ from tasks.data.row_files import read_row_file
 from tasks.evaluation.exams.definition import read_exam
 from tasks.evaluation.exams.settings import MODEL_FILES, ROWS, ExamSettings, sets_of
 from tasks.evaluation.exams.stage import exam
+from tasks.tokens.roles import WEIGHT_FILES
 
 ALL = "all"
 EXPERIMENT = "exams"
@@ -65,7 +66,8 @@ def named_candidates(
 
 def writes(folder: Path) -> bool:
     """Whether a folder is a whole model with a decoder, and no classifier."""
-    if not all((folder / name).is_file() for name in MODEL_FILES):
+    weights = any((folder / name).is_file() for name in WEIGHT_FILES)
+    if not weights or not all((folder / name).is_file() for name in MODEL_FILES):
         return False
     about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if (folder / "classifier").exists():

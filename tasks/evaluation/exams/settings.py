@@ -11,11 +11,15 @@ from tasks.data.reading.hashes import FILE, remembered_hash
 from tasks.evaluation.exams.definition import Exam
 from tasks.evaluation.exams.harness.task import Group, Task
 
-MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json")
+MODEL_FILES = ("config.json", "tokenizer.json")
+"""What a whole model's folder has beside its weights."""
 
 
 def _model_hashes(folder: str) -> list[str]:
-    return [remembered_hash(Path(folder) / name) for name in MODEL_FILES]
+    from model.hub import weight_files
+
+    about, tokenizer = (Path(folder) / name for name in MODEL_FILES)
+    return [remembered_hash(path) for path in (about, *weight_files(Path(folder)), tokenizer)]
 
 
 class ExamSettings(Settings):
