@@ -105,21 +105,25 @@ def save(
 
 
 def _write(tensors: dict[str, Tensor], folder: Path) -> None:
-    if sum(tensor.nbytes for tensor in tensors.values()) <= LARGEST:
+    """Write tensors, in files in their order, and an index of several."""
+    files: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        if files[-1] and size + tensor.nbytes > LARGEST:
+            files.append({})
+            size = 0
+        files[-1][name] = tensor
+        size += tensor.nbytes
+    if len(files) == 1:
         save_file(tensors, folder / WEIGHTS[0], metadata={"format": "pt"})
         return
-    from huggingface_hub import split_state_dict_into_shards_factory
-
-    parts = split_state_dict_into_shards_factory(
-        tensors,
-        get_storage_size=lambda tensor: tensor.nbytes,
-        filename_pattern="model{suffix}.safetensors",
-        max_shard_size=LARGEST,
-    )
-    for file, names in parts.filename_to_tensors.items():
-        own = {name: tensors[name] for name in names}
-        save_file(own, folder / file, metadata={"format": "pt"})
-    index = {"metadata": parts.metadata, "weight_map": parts.tensor_to_filename}
+    places: dict[str, str] = {}
+    for number, part in enumerate(files, 1):
+        file = f"model-{number:05d}-of-{len(files):05d}.safetensors"
+        save_file(part, folder / file, metadata={"format": "pt"})
+        places |= dict.fromkeys(part, file)
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": places}
     (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
 
 
