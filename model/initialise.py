@@ -11,6 +11,7 @@ from model.cells import initialise_kernel
 from model.config import ModelConfig
 from model.experts import ExpertLayer
 from model.positions import sinusoids
+from model.sharded import whole
 
 
 @torch.no_grad()
@@ -35,33 +36,49 @@ def initialise(network: nn.Module) -> None:
     config = network.config
     assert isinstance(config, ModelConfig)
     head_std = 0.02 * (config.mup_base_width / config.width if config.mup_base_width else 1.0)
+    queries = {m.qkv: m for m in network.modules() if isinstance(m, Attention)}
     for name, module in network.named_modules():
-        if name.endswith("position_embedding"):
-            rows_1T = torch.arange(len(module.weight), device=module.weight.device)[None]
-            module.weight.copy_(0.02 * math.sqrt(2) * sinusoids(rows_1T, module.weight.shape[1])[0])
-        elif name == "head":
-            nn.init.normal_(module.weight, std=head_std)
-        elif isinstance(module, nn.Embedding):
-            drowned = config.scale_embedding and config.positions == "sinusoidal"
-            nn.init.normal_(module.weight, std=config.width**-0.5 if drowned else 0.02)
-        elif isinstance(module, nn.Linear):
-            if name.endswith(("out", ".down")):
-                nn.init.zeros_(module.weight)
+        if module is network:
+            continue
+        with whole(module):
+            _draw(name, module, config, head_std)
+            if module in queries:
+                _even_scores(queries[module])
+    with whole(network):
+        for name, parameter in network.named_parameters(recurse=False):
+            if name == "query_embedding":
+                nn.init.normal_(parameter, std=0.02)
             else:
-                nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.RNNBase):
-            initialise_kernel(module)
-        elif isinstance(module, ExpertLayer):
-            nn.init.normal_(module.up, std=1 / math.sqrt(module.up.shape[-1]))
-            nn.init.zeros_(module.down)
-    for name, parameter in network.named_parameters():
-        if name.endswith("query_embedding"):
-            nn.init.normal_(parameter, std=0.02)
-    for module in network.modules():
-        if isinstance(module, Attention):
-            _even_scores(module)
+                nn.init.zeros_(parameter)
+
+
+def _draw(name: str, module: nn.Module, config: ModelConfig, head_std: float) -> None:
+    """The weights and buffers of a module that are its own."""
+    if name.endswith("position_embedding"):
+        rows_1T = torch.arange(len(module.weight), device=module.weight.device)[None]
+        module.weight.copy_(0.02 * math.sqrt(2) * sinusoids(rows_1T, module.weight.shape[1])[0])
+    elif name == "head":
+        nn.init.normal_(module.weight, std=head_std)
+    elif isinstance(module, nn.Embedding):
+        drowned = config.scale_embedding and config.positions == "sinusoidal"
+        nn.init.normal_(module.weight, std=config.width**-0.5 if drowned else 0.02)
+    elif isinstance(module, nn.Linear):
+        if name.endswith(("out", ".down")):
+            nn.init.zeros_(module.weight)
+        else:
+            nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.RNNBase):
+        initialise_kernel(module)
+    elif isinstance(module, ExpertLayer):
+        nn.init.normal_(module.up, std=1 / math.sqrt(module.up.shape[-1]))
+        nn.init.zeros_(module.down)
+    elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
+        module.reset_parameters()
+    else:
+        for parameter in module.parameters(recurse=False):
+            nn.init.zeros_(parameter)
 
 
 def _even_scores(attention: Attention) -> None:

@@ -15,6 +15,7 @@ from cluster.deepspeed_config import deepspeed_config
 from cluster.deepspeed_import import load_deepspeed
 from cluster.placement import Placement
 from model.blocks import Block
+from model.sharded import Shards
 from model.stack import Stack
 from tasks.training.job import Program, TrainJob
 from tasks.training.micro_batches import Piece, sent
@@ -30,16 +31,16 @@ def start_engine(
     placement: Placement,
     layout: ParallelLayout,
     share: tuple[int, int],
+    shards: Shards | None = None,
 ) -> tuple[Any, list[Peak]]:
     """The engine, and name and peak learning rate of each parameter group. `share` is the samples
-    of a micro-batch, and micro-batches a step, of each of the workers.
+    of a micro-batch, and micro-batches a step, of each of the workers; `shards` are what this rank
+    has of a program that was built shard by shard.
     """
     deepspeed = load_deepspeed("cuda" if placement.gpus else "cpu")
     deepspeed.utils.groups.mpu = layout.groups  # it keeps those of an engine before
     arrange(program.module, placement)
     groups = groups_of(program.module, job.optimizer, job.layer_decay)
-    optimizer = make_optimizer(groups, job.optimizer)
-    peaks = [(group["name"], group["lr"]) for group in optimizer.param_groups]
     micro_batch, accumulation = share
     config = deepspeed_config(
         workers=layout.data_size,
@@ -51,6 +52,10 @@ def start_engine(
         on_gpu=placement.gpus > 0,
         clip=job.optimizer.clip,
     )
+    if shards is not None:
+        _partition(program.module, shards, config)
+    optimizer = make_optimizer(groups, job.optimizer)
+    peaks = [(group["name"], group["lr"]) for group in optimizer.param_groups]
     engine, *_ = deepspeed.initialize(
         model=program.module, optimizer=optimizer, config=config, mpu=layout.groups
     )
@@ -62,6 +67,32 @@ def start_engine(
         engine.optimizer.get_grad_norm_direct = functools.partial(_norm, engine.optimizer, layout)
     engine.train()
     return engine, peaks
+
+
+@torch.no_grad()
+def _partition(module: nn.Module, shards: Shards, config: dict[str, Any]) -> None:
+    """Give DeepSpeed the shards of a network as it would cut them in ZeRO 3, weight by weight."""
+    from deepspeed.runtime.zero.partition_parameters import Init
+
+    init = Init(config_dict_or_path=config)
+    init._enable_mem_efficient_linear()
+    largest = max(parameter.numel() for parameter in module.parameters())
+    room = torch.empty(largest, dtype=init.dtype, device=init.local_device)
+    for parameter in module.parameters():
+        if not parameter.is_meta:
+            shards.keep(parameter, parameter)
+        part, whole = shards.kept.pop(parameter), room[: parameter.numel()]
+        own = whole[shards.rank * len(part) :][: len(part)]
+        own.copy_(part[: len(own)])
+        # A parameter without data takes none; it stays the object that the optimizer knows.
+        made = nn.Parameter(whole.view(parameter.shape), requires_grad=parameter.requires_grad)
+        made.__dict__.update(parameter.__dict__)
+        torch.utils.swap_tensors(parameter, made)
+        init._convert_to_deepspeed_param(parameter)
+        parameter.partition()
+    for part in module.modules():
+        for name, buffer in part.named_buffers(recurse=False):
+            setattr(part, name, buffer.to(init.local_device))
 
 
 def gradients(

@@ -24,6 +24,7 @@ from torch import Tensor
 from cluster.handover import obtain
 from cluster.placement import Placement
 from cluster.world import World, join
+from model.sharded import Shards, asked
 from tasks.training import checkpoint, state, weights
 from tasks.training.context_parallel import split_context_of
 from tasks.training.device import memory_bytes, peak_flops, reads_late
@@ -97,9 +98,11 @@ class Trainer:
         found: checkpoint.Checkpoint | None,
     ) -> None:
         self.job, self.world = job, world
-        # Every rank draws the same first weights.
+        # Every rank draws the same first weights, and keeps its part where they are sharded.
         torch.default_generator.manual_seed(job.seed)
-        self.program = job.build()
+        shards = Shards(world.rank, world.size) if placement.zero_stage == 3 else None
+        with asked(shards):
+            self.program = job.build()
         self.identity = job.identity(state.describe(self.program.module))
         kept = [p.numel() for p in self.program.module.parameters() if p.requires_grad]
         size = 12 * sum(kept)  # with two moments
@@ -112,7 +115,7 @@ class Trainer:
             self.done, self.tokens = found.step, found.tokens
             # Before the network is divided: what is read is whole, whoever wrote it.
             read = whole_reader(checkpoint.reader(found), self.program.module, found.team)
-            state.load_weights(self.program.module, read)
+            state.load_weights(self.program.module, read, shards)
             log.info("going on from %s", found.path)
         self.best: dict[str, Tensor] = {}
         self.together = placement.context_parallel * placement.tensor_parallel
@@ -120,7 +123,9 @@ class Trainer:
             split_context_of(self.program.module, world, placement.context_parallel)
         self.layout = divided(self.program.module, world, placement.tensor_parallel)
         share = job.share(world.size // self.together, job.batch_samples)
-        self.engine, self.peaks = start_engine(job, self.program, placement, self.layout, share)
+        self.engine, self.peaks = start_engine(
+            job, self.program, placement, self.layout, share, shards
+        )
         history = world.broadcast(_history(job, self.done) if world.leads else None)
         skipped, losses, self.scale, self.looks = history
         self.feed = Feed(job, self.program, world, self.together, skipped)

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from model.longer import lengthened
 from model.objectives.base import Objective
 from model.objectives.modules import own_parameters, with_objective
 from model.objectives.rows import Vocabulary
+from model.sharded import shard_by_shard
 from tasks.tokens.chat import write_tokenizer_config
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.loader import Arrangement, Loader
@@ -176,7 +178,8 @@ def program(
 ) -> Program:
     """What every training process runs."""
     samples = samples_of(shards, "train", settings, config.family, vocabulary, seed, arranged)
-    network = build(config)
+    with shard_by_shard() if start is None else nullcontext():
+        network = build(config)
     if start is not None:
         network.load_state_dict(hub.load(brought(start)).state_dict())
     module = with_objective(network, settings.objective, settings.z_loss, settings.generator)

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from cluster.world import World
 from model.optim import is_given
+from model.sharded import Shards
 from tasks.training.tensor_parallel import ParallelLayout
 
 _AS_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -86,24 +87,27 @@ def copy_weights(engine: Any, layout: ParallelLayout, leads: bool) -> dict[str, 
     return kept
 
 
-def load_weights(module: nn.Module, read: Read) -> None:
-    """Copy weights into a module that DeepSpeed does not hold yet; `read` gets them by name. A
-    module on the meta device takes what is read as its own.
+def load_weights(module: nn.Module, read: Read, shards: Shards | None = None) -> None:
+    """Copy weights into a module that DeepSpeed does not hold yet; `read` gets them by name. Of
+    those on the meta device the shards are kept, or what is read becomes the module's own.
     """
-    named = dict(_named_tensors(module))
-    if all(tensor.is_meta for tensor in named.values()):
-        found = {name: read(f"model.{name}").view(one.shape) for name, one in named.items()}
-        module.load_state_dict(found, strict=False, assign=True)
-        return
+    found = {}
     with torch.no_grad():
-        for name, tensor in named.items():
-            tensor.copy_(read(f"model.{name}").view_as(tensor))
+        for name, tensor in _named_tensors(module):
+            if not tensor.is_meta:
+                tensor.copy_(read(f"model.{name}").view_as(tensor))
+            elif shards and isinstance(tensor, nn.Parameter):
+                shards.keep(tensor, read(f"model.{name}"))
+            else:
+                found[name] = read(f"model.{name}").view(tensor.shape)
+    module.load_state_dict(found, strict=False, assign=True)
 
 
 def read_best(module: nn.Module, read: Read) -> dict[str, Tensor]:
     """The best weights that a checkpoint holds beside the newest."""
     tensors = _named_tensors(module)
-    return {f"model.{n}": read(f"{BEST}model.{n}").view(t.shape) for n, t in tensors}
+    shapes = {name: getattr(tensor, "ds_shape", tensor.shape) for name, tensor in tensors}
+    return {f"model.{n}": read(f"{BEST}model.{n}").view(shape) for n, shape in shapes.items()}
 
 
 def load_moments(engine: Any, layout: ParallelLayout, read: Read, step: int) -> None:

@@ -211,6 +211,21 @@ def test_bf16_stays_near_fp32_and_keeps_fp32_weights(tmp_path: Path) -> None:
     }
 
 
+def test_a_network_that_no_process_holds_trains_and_goes_on_as_one_that_it_does(
+    tmp_path: Path,
+) -> None:
+    """Every weight is on the meta device until it is a shard, at first and from a checkpoint."""
+    how: dict[str, Any] = {"checkpoint_seconds": 1e-9}
+    whole, cut = (toy.job(tmp_path / name, build=toy.network, **how) for name in ("whole", "cut"))
+    expected = losses(whole)
+    with pytest.raises(RuntimeError, match="broken"):
+        launch(replace(cut, build=partial(toy.network, break_at=8)), Placement(zero_stage=3))
+    assert losses(cut, zero_stage=3) == pytest.approx(expected, rel=1e-5)
+    weights = [load_file(job.scratch / WEIGHTS) for job in (whole, cut)]
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weights[1][name], weight, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("zero_stage", [2, 3])
 def test_a_stopped_training_of_bf16_weights_goes_on_with_their_fp32_copies(
     tmp_path: Path, zero_stage: int

@@ -14,6 +14,7 @@ from torch import nn
 
 from model.objectives.modules import with_objective
 from model.shapes import from_depth
+from model.sharded import shard_by_shard
 from model.transformer import Transformer
 from tasks.training.exams import Exams
 from tasks.training.job import Program, TrainJob
@@ -97,10 +98,13 @@ def job(scratch: Path, **changes: Any) -> TrainJob:
     return TrainJob(**(values | changes))
 
 
-def network(z_loss: float = 0.0) -> Program:
-    """A real network, with layers to recompute and to compile."""
+def network(z_loss: float = 0.0, break_at: int = 0) -> Program:
+    """A real network, with layers to recompute and to compile, built shard by shard in ZeRO 3."""
     config = from_depth(2, vocab_size=13, context=5, width=32, heads=2)
-    return Program(with_objective(Transformer(config), "causal", z_loss), batch)
+    with shard_by_shard():
+        module = with_objective(Transformer(config), "causal", z_loss)
+    module.register_forward_hook(partial(_harm, itertools.count(1), 0, 0, break_at))
+    return Program(module, batch)
 
 
 def network_job(scratch: Path) -> TrainJob:

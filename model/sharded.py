@@ -1,0 +1,113 @@
+"""Networks that no process ever holds: built without data, of each weight the part of one rank.
+
+    shards = Shards(rank=0, size=64)
+    with asked(shards):
+        with shard_by_shard():
+            network = build(config)         # on the meta device
+    shards.kept[network.embedding.weight]   # this rank's part, flat
+
+Every rank draws every weight, one after another, as all of them are drawn at once elsewhere: the
+numbers are the same bits whatever the number of ranks, and one whole weight is held at a time.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+aten = torch.ops.aten
+DRAWS = (aten.uniform_.default, aten.normal_.default)
+"""What constructors of PyTorch's layers draw by."""
+
+
+@dataclass
+class Shards:
+    """What one of `size` ranks keeps of each weight: flat, and as long on all, the last padded."""
+
+    rank: int
+    size: int
+    kept: dict[nn.Parameter, Tensor] = field(default_factory=dict)
+    _room: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    def keep(self, parameter: nn.Parameter, whole: Tensor) -> None:
+        """Keep this rank's part of a weight."""
+        length = -(-parameter.numel() // self.size)
+        if parameter not in self.kept:
+            self.kept[parameter] = torch.zeros(length, device="cpu")
+        part = whole.detach().flatten()[self.rank * length :][:length]
+        self.kept[parameter][: len(part)] = part
+
+    def room(self, shapes: Iterable[torch.Size]) -> Iterator[Tensor]:
+        """Tensors of these shapes, in memory that is used again: were weights to come and go
+        between shards that stay, these would break up what they leave.
+        """
+        shapes = list(shapes)
+        sizes = [shape.numel() for shape in shapes]
+        if sum(sizes) > len(self._room):
+            self._room = torch.empty(sum(sizes), device="cpu")
+        parts = self._room[: sum(sizes)].split(sizes)
+        return (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
+
+
+_asked: ContextVar[Shards | None] = ContextVar("shards", default=None)
+
+
+@contextmanager
+def asked(shards: Shards | None) -> Iterator[None]:
+    """Let what is built shard by shard leave these; None builds it whole."""
+    token = _asked.set(shards)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+@contextmanager
+def shard_by_shard() -> Iterator[None]:
+    """Build networks on the meta device where their shards are asked for, else as they are."""
+    shards = _asked.get()
+    if shards is None:
+        yield
+        return
+    with torch.device("meta"), _Drawing(shards):
+        yield
+
+
+@contextmanager
+def whole(module: nn.Module) -> Iterator[None]:
+    """Let a module's own weights be written to: in main memory while they are, if they have no
+    data. Its buffers, which are small and start as zeros, stay there.
+    """
+    shards = _asked.get()
+    if shards is None:
+        yield
+        return
+    for name, buffer in module.named_buffers(recurse=False):
+        setattr(module, name, torch.zeros_like(buffer, device="cpu"))
+    own = {name: one for name, one in module.named_parameters(recurse=False) if one.is_meta}
+    room = shards.room(parameter.shape for parameter in own.values())
+    for name, empty in zip(own, room, strict=True):
+        setattr(module, name, nn.Parameter(empty))
+    yield
+    for name, parameter in own.items():
+        shards.keep(parameter, getattr(module, name))
+        setattr(module, name, parameter)
+
+
+class _Drawing(TorchDispatchMode):
+    """Draws for tensors without data too, that what is drawn later be the same numbers."""
+
+    def __init__(self, shards: Shards) -> None:
+        super().__init__()
+        self.shards = shards
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in DRAWS and args[0].is_meta:
+            (room,) = self.shards.room([args[0].shape])
+            func(room, *args[1:], **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
