@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -52,7 +53,7 @@ def initialise(network: nn.Module) -> None:
                 nn.init.zeros_(parameter)
 
 
-def _draw(name: str, module: nn.Module, config: ModelConfig, head_std: float) -> None:
+def _draw(name: str, module: Any, config: ModelConfig, head_std: float) -> None:
     """The weights and buffers of a module that are its own."""
     if name.endswith("position_embedding"):
         rows_1T = torch.arange(len(module.weight), device=module.weight.device)[None]

@@ -89,7 +89,7 @@ def _partition(module: nn.Module, shards: Shards, config: dict[str, Any]) -> Non
         made.__dict__.update(parameter.__dict__)
         torch.utils.swap_tensors(parameter, made)
         init._convert_to_deepspeed_param(parameter)
-        parameter.partition()
+        parameter.partition()  # pyrefly: ignore[missing-attribute]
     for part in module.modules():
         for name, buffer in part.named_buffers(recurse=False):
             setattr(part, name, buffer.to(init.local_device))
