@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -14,7 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
+from model.attention import attend
+from model.shapes import from_depth
 from tests.published import published_folder
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -43,6 +47,7 @@ BARE = ("harness", "loading", "preference_losses")
 TEXTS = [
     f"Document {n} tells of the mill and the {n * n} wheels of its race. " * 20 for n in range(9)
 ]
+CPU = torch.device("cpu")
 Benchmark = Callable[[str], ModuleType]
 
 
@@ -108,6 +113,70 @@ def test_a_file_without_text_is_refused(
     for place in (empty, tmp_path) if name in ("minhash", "redaction") else (empty,):
         with pytest.raises(SystemExit, match="holds no text"):
             run(module, monkeypatch, place)
+
+
+def test_each_part_of_what_a_gpu_is_measured_by_runs(
+    benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At toy sizes on the CPU: it has no device to measure, and what is called must be there."""
+    gpu = benchmark("gpu")
+    sizes = import_module("gpu_parts.sizes")
+    small = from_depth(2, vocab_size=64, context=16, width=32, heads=2)
+    toy = sizes.Sizes(
+        device="cpu",
+        shapes=dict.fromkeys(("124M", "1.5B", "7B"), small),
+        batches=dict.fromkeys(("124M", "1.5B", "7B"), (4, 2, 6)),
+        positions=32,
+        product=16,
+        decoded=(4, 8),
+        small=small,
+        parity_steps=3,
+    )
+    (tmp_path / "nanochat").mkdir()
+    for file in ("model.py", "nanochat/gpt.py"):
+        (tmp_path / file).write_text(PEER)
+    options = Namespace(
+        results=tmp_path / "gpu.json", nanogpt=tmp_path / "model.py", nanochat=tmp_path
+    )
+    found: dict[str, Any] = {}
+    for name, part in gpu.PARTS.items():
+        found[name] = part(toy, options)
+        options.results.write_text(json.dumps(found))
+    assert found["kernels"]["7B"]["attention"]["mask"]["error"] < 0.02
+    kernels = import_module("gpu_parts.kernels")
+    documents = torch.from_numpy(sizes.packed(small, 0, 2)["documents"])
+    ways, heads = kernels.sights(small, documents, CPU), torch.randn(3, 2, 2, 16, 16)
+    mask, flex = (attend(small, *heads, ways[name], training=False) for name in ("mask", "flex"))
+    torch.testing.assert_close(flex, mask)
+    assert ways["varlen"].begins_N[0] == 0 and ways["varlen"].begins_N[-1] == 32
+    assert found["step-7B"]["tokens_per_second"] > 0 < found["nanogpt"]["tokens_per_second"]
+    assert found["parity"]["apart"] < 0.01
+    assert found["decoding"].keys() == {"batch 1", "batch 8", "batch 64"}
+    assert gpu.ratios(found).keys() == {"over_nanogpt", "over_nanochat"}
+
+
+PEER = """
+from types import SimpleNamespace
+
+from torch import nn
+
+GPTConfig = SimpleNamespace
+
+
+class GPT(nn.Embedding):
+    def __init__(self, config):
+        super().__init__(config.vocab_size, config.vocab_size)
+        self.pairs = hasattr(config, "block_size")
+
+    def init_weights(self):
+        self.reset_parameters()
+
+    def forward(self, x, y):
+        logits = super().forward(x)
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=-100)
+        return (logits, loss) if self.pairs else loss
+"""
+"""What nanoGPT's model.py and nanochat's gpt.py have of what is called: a bigram table."""
 
 
 def test_tokenizing_does_the_work_it_times(
