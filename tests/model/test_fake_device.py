@@ -61,19 +61,29 @@ def packed(device: str) -> dict[str, torch.Tensor]:
     }
 
 
+@pytest.fixture
+def default_type() -> Iterator[None]:
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("default_type")
+@pytest.mark.parametrize("precision", ["bf16", "bf16_weights"])
 def test_a_packed_step_makes_no_mask_asks_nothing_and_launches_so_many_kernels(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     """Forward and backward; autograd of a CUDA tensor needs a driver, so the device is by name."""
     monkeypatch.setattr("model.stack.on_gpu", lambda x: True)
     monkeypatch.setattr(losses, "CHUNK_ELEMENTS", losses.GPU_CHUNK_ELEMENTS)
-    launched = []
+    launched, half = [], precision == "bf16_weights"
     for depth in (2, 3):
         with FakeTensorMode(), Recorder() as seen:
+            torch.set_default_dtype(torch.bfloat16 if half else torch.float32)
             module = CausalLM(build(replace(GPT2, depth=depth))).train()
+            torch.set_default_dtype(torch.float32)
             batch = packed("cpu")
             seen.begin()
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast("cpu", torch.bfloat16, enabled=not half):
                 module(**batch).backward()
         assert seen.launched[VARLEN] == depth
         assert seen.launched[f"{VARLEN}_backward"] == depth
@@ -84,7 +94,7 @@ def test_a_packed_step_makes_no_mask_asks_nothing_and_launches_so_many_kernels(
     assert not {"aten::item", "aten::nonzero", "aten::_local_scalar_dense"} & seen.launched.keys()
     # Before any compiler: of one layer more, and of all that is not a layer.
     each = launched[1] - launched[0]
-    assert each <= 72 and launched[0] - 2 * each <= 130
+    assert each <= (40 if half else 72) and launched[0] - 2 * each <= 130
 
 
 def test_the_mask_is_what_a_packed_step_would_make_without_kernels(
@@ -103,12 +113,6 @@ def test_to_ask_whether_rows_are_single_is_to_wait_for_the_device() -> None:
 
     with FakeTensorMode(), pytest.raises(DataDependentOutputException):
         single(packed("cpu")["documents"])
-
-
-@pytest.fixture
-def default_type() -> Iterator[None]:
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.usefixtures("default_type")
