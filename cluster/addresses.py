@@ -50,8 +50,9 @@ def check_address(address: str) -> None:
 
 
 def check_host(url: str) -> None:
-    """Raise BadInput for a URL whose host is, or resolves to, such an address: at once, and also
-    where a proxy would make the connection. Of other schemes than http a name may be no host's.
+    """Raise BadInput for a URL whose host is, or resolves to, such an address. Asked before a
+    request, as a proxy would resolve the name where we do not see it. Only names of http are
+    resolved: in another scheme, `s3://bucket`, what stands there may be no host.
     """
     parts = urlsplit(url)
     resolving = 0 if parts.scheme in ("http", "https") else socket.AI_NUMERICHOST

@@ -1,5 +1,5 @@
-"""An artifact: a folder of data files and an `artifact.json` that says what they are. It may be the
-shared store's: then a node fetches of it what is asked for.
+"""An artifact: a folder of data files and an `artifact.json` that says what they are. Of one in the
+shared store a node has only the files that were asked for.
 """
 
 import json
@@ -40,7 +40,7 @@ class DataFile:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether the shared store has it, and this node what it fetched of that."""
+        """Whether it is the shared store's: here only once it was asked for."""
         return is_fetched(self.folder)
 
     def fault(self) -> str | None:
@@ -52,7 +52,9 @@ class DataFile:
         return f"{found}, its manifest says {self.record.size} bytes"
 
     def open(self) -> IO[bytes]:
-        """To read a few bytes, which nothing compares: where it is elsewhere it is not fetched."""
+        """The file, for a few bytes that are not compared with its hashes; one that only the
+        shared store has is read there and not fetched.
+        """
         if self.elsewhere and not self.path.exists():
             return store().open(f"{self.artifact}/{self.name}")
         return self.path.open("rb")

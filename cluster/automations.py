@@ -19,9 +19,12 @@ HEARTBEAT = "prefect.flow-run.heartbeat"
 PENDING, RUNNING = "prefect.flow-run.Pending", "prefect.flow-run.Running"
 HEARTBEAT_SECONDS = 30  # as often as Prefect sends them at most
 SILENCE = timedelta(seconds=6 * HEARTBEAT_SECONDS)
-STATES = ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended", "AwaitingRetry")
-STATES += ("Cancelling", "Scheduled", "AwaitingConcurrencySlot")
-"""Those in which a run has ended, or waits, or is being ended by its worker."""
+STATES = (
+    *("Completed", "Failed", "Cancelled", "Crashed"),
+    *("Paused", "Suspended", "AwaitingRetry", "Scheduled", "AwaitingConcurrencySlot"),
+    "Cancelling",
+)
+"""Those in which no heartbeat is due: a run has ended, or waits, or its worker is ending it."""
 SUBJECT = "{{ flow_run.name }}: {{ flow_run.state.name }}"
 BODY = "{{ flow_run.state.message }} ({{ deployment.name }}, flow run {{ flow_run.id }})"
 
@@ -49,7 +52,7 @@ def block(notify: str, name: str) -> UUID:
 
 def look_after(deployment_id: str, name: str, told: UUID | None, start: timedelta) -> None:
     """Give a deployment its automations: `told` is the block that gets word of runs that failed,
-    `start` how long a run may take from its worker to its first word.
+    `start` how long a run may take from its worker's start of it to its first heartbeat.
 
     They go with the deployment. Those that it had before are gone: Prefect removes them when a
     deployment is replaced.

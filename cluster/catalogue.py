@@ -22,7 +22,7 @@ log = logging.getLogger("headrace.store")
 
 
 class Shelf(NamedTuple):
-    """The names of a stage's folders, by the beginning of the fingerprint and by what is before."""
+    """The names of a stage's folders, `RECIPE-FINGERPRINT[:8]`, by either part."""
 
     by_print: dict[str, list[str]]
     by_recipe: dict[str, list[str]]

@@ -3,8 +3,8 @@
 from typing import Any, Literal
 
 BUCKET = 500_000_000
-"""Numbers of gradients that are summed, and of weights that are gathered, at a time. Not measured
-against fewer: on a GPU `benchmarks/gpu.py` is what to do it with.
+"""Elements of gradients that are summed, and of weights that are gathered, in one message. Smaller
+ones were not measured; `benchmarks/gpu.py` would, on several GPUs.
 """
 
 HALF_WEIGHTS: dict[str, Any] = {
@@ -29,10 +29,10 @@ def deepspeed_config(
 ) -> dict[str, Any]:
     """The dictionary for `deepspeed.initialize`. `micro_batch` is in samples, per worker.
 
-    bf16 and fp16 are autocast: such matrix products over fp32 weights and moments, the same in
-    every ZeRO stage. bf16_weights is DeepSpeed's own bf16: the shards have fp32 copies, which the
-    optimizer steps; gradients are summed in fp32. ZeRO 0 in fp32 clips without telling the gradient
-    norm, so there the loop clips.
+    bf16 and fp16 are autocast: matrix products in that type, over fp32 weights and moments, the
+    same in every ZeRO stage. bf16_weights is DeepSpeed's own bf16: the shards have fp32 copies,
+    which the optimizer steps; gradients are summed in fp32. ZeRO 0 in fp32 clips without telling
+    the gradient norm, so there the loop clips.
     """
     return {
         "train_batch_size": workers * micro_batch * accumulation,

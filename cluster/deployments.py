@@ -144,7 +144,7 @@ def deployed(deployment_id: UUID | None) -> Deployed:
 
 
 def record(deployment_id: str) -> Path:
-    """Where it stands what a deployment runs."""
+    """The file that says what a deployment runs, for its worker."""
     return subfolder("deployments") / f"{deployment_id}.json"
 
 
@@ -224,8 +224,8 @@ def _check_reached(name: str, value: str | None, needed: bool) -> None:
 
 
 def _told() -> dict[str, str]:
-    """What every run needs. Secrets are its worker's own, or its pool's: a deployment is read by
-    all who see the server.
+    """The variables that every run needs, but for secrets: these are its worker's own, or its
+    pool's, as all who see the server can read a deployment.
     """
     address = os.environ.get("RAY_ADDRESS")
     passed = worker_variables() | ({"RAY_ADDRESS": address} if address else {})

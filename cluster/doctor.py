@@ -36,8 +36,10 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """What the nodes told. Of `reports`, `silent`, `skews` (seconds ahead of this machine) and
-    `groups` (by the backend of a process group: what went wrong) the keys are nodes or backends.
+    """What the nodes told, by node: its report, or why it is `silent`; the GPUs that Ray was
+    `promised`; `skews`, the seconds by which its clock is ahead of this machine's. `groups` is by
+    backend of a process group: what went wrong, nothing where all nodes summed. `cluster` is
+    RAY_ADDRESS; None is this machine alone.
     """
 
     cluster: str | None

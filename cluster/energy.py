@@ -1,8 +1,8 @@
 """Energy that work takes, where the machine tells it: processors by RAPL, GPUs by NVML.
 
-before = reading()
-...
-before.joules_since(cpu_seconds)     # None where nothing tells
+    before = reading()
+    ...
+    before.joules_since(cpu_seconds)     # None where nothing tells
 
 RAPL counts whole processors, so that work is told the share of their busy time that was its own.
 Its counters are for root alone on most machines. Of GPUs those count that this process may use.

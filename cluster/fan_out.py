@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from cluster.environment import log_from_info
 from cluster.errors import BadInput
 from cluster.node_cache import release
-from cluster.resources import Usage, elsewhere, measured
+from cluster.resources import Usage, charge, measured
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -75,8 +75,8 @@ def _on_ray(
     ordered, running = deque[Any](), list[Any]()
     try:
         for item in items:
-            # Bounded on both sides: by what may run, and by results that
-            # wait in Ray's memory for an earlier.
+            # Bounded twice: by what may run at once, and by the results that wait in Ray's memory
+            # for an earlier one.
             while len(running) == at_once or len(ordered) == AHEAD * at_once:
                 _, running = ray.wait(running) if running else ([], [])
                 while ordered and ordered[0] not in running:
@@ -86,8 +86,8 @@ def _on_ray(
         while ordered:
             yield _result(ordered.popleft())
     finally:
-        # After an error, or when the caller stops early, nobody
-        # takes these; they would hold their CPUs.
+        # After an error, or when the caller stops early, nobody takes the results of these, and
+        # they would go on holding CPUs.
         for reference in ordered:
             ray.cancel(reference, force=True)
 
@@ -106,7 +106,7 @@ def _result(reference: Any) -> Any:
             f"the workers of a task died {RETRIES + 1} times, most likely for want of memory; "
             "fewer side by side need less: `--set placement.data_workers=1`"
         ) from error
-    elsewhere(usage)
+    charge(usage)
     return result
 
 

@@ -149,7 +149,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def storage(folder: Path) -> dict[str, Any]:
-    """Where Ray Train is to write what all its processes see, in its own words."""
+    """The arguments of Ray Train's `RunConfig` that say where its processes write to."""
     if not apart():
         return {"storage_path": str(folder)}
     from pyarrow.fs import FSSpecHandler, PyFileSystem

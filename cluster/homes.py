@@ -57,7 +57,9 @@ def check_store() -> None:
 
 
 def _asked(question: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-    """What a function, or Ray for it, answers on each node; those with nothing are left out."""
+    """What a function returns on each node, or a sentence why it could not be called; nodes with
+    an empty answer are left out.
+    """
     nodes = Nodes.of_session()
     told = nodes.ask(question, dict.fromkeys(nodes.ids, arguments))
     return {name: answer for name, answer in told.items() if answer}

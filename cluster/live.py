@@ -23,7 +23,9 @@ class UnderWay(Record):
 
 
 class Live(Record):
-    """Where a run stands, and what of its Ray cluster is in use by anybody, and there."""
+    """Where a run stood `at` a time, in seconds since the epoch. `cpus` and `gpus` are those of its
+    Ray cluster: in use, by whomever, and all that there are.
+    """
 
     done: int
     total: int
@@ -35,7 +37,7 @@ class Live(Record):
 
 
 class Pulse:
-    """Writes it, now and then."""
+    """Writes where a run stands, every `EVERY_SECONDS` at most."""
 
     def __init__(self, root: Path, run: str | None, total: int):
         self._path = None if run is None else path_of(root, run)
@@ -66,7 +68,7 @@ class Pulse:
         write_atomically(self._path, found.model_dump_json())
 
     def close(self) -> None:
-        """Forget it: the run has ended."""
+        """Remove the file: the run has ended."""
         if self._path:
             self._path.unlink(missing_ok=True)
 

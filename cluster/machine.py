@@ -31,22 +31,20 @@ def main_memory() -> int:
 
 def gpus() -> int:
     """GPUs of this machine."""
-    told = _gpu_memories()
-    return len(told) if told else 0
+    return len(_gpu_memories())
 
 
 def gpu_memory() -> int | None:
     """Bytes of this machine's smallest GPU, as its driver says; None when there is none here."""
-    told = _gpu_memories()
-    return min(told) if told else None
+    return min(_gpu_memories(), default=None)
 
 
 @cache
-def _gpu_memories() -> list[int] | None:
+def _gpu_memories() -> list[int]:
     """Bytes of each GPU. The driver is asked, not the devices: nothing is started on them."""
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         told = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
         return [int(line) * 2**20 for line in told.stdout.splitlines()]
     except (OSError, ValueError, subprocess.SubprocessError):
-        return None
+        return []

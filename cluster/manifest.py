@@ -41,7 +41,13 @@ class FileRecord(Record):
 
 
 class Manifest(Record):
-    """What an artifact is, what it was made from, and how to tell that it is intact."""
+    """What an artifact is, what it was made from, and how to tell that it is intact.
+
+    `label` tells members of a sweep apart. `inputs` are fingerprints, by the stage's argument.
+    `facts` are what the stage tells those behind it (`cluster.facts`), `work` figures of what there
+    was to do, by which the times of later stages are foretold, `resources` what it took.
+    `tracking_run` is the id of its run in MLflow.
+    """
 
     stage: str
     version: int

@@ -27,7 +27,7 @@ class Nodes:
 
         alive: list[dict[str, Any]] = [node for node in ray.nodes() if node["Alive"]]
         hosts = [node["NodeManagerHostname"] for node in alive]
-        names = [  # several nodes may be on one host, as where there is no cluster to try this on
+        names = [  # of several nodes on one host each has the beginning of its id behind the name
             host if hosts.count(host) == 1 else f"{host}/{node['NodeID'][:4]}"
             for host, node in zip(hosts, alive, strict=True)
         ]
@@ -42,7 +42,7 @@ class Nodes:
         )
 
     def reports(self, asked: Questions) -> tuple[dict[str, NodeReport], dict[str, str]]:
-        """What each node tells of itself, and why those that cannot do not."""
+        """What each node tells of itself; and of those that cannot, why."""
         told = self.ask(
             node_report.report,
             {name: (asked, self.addresses[name], gpus) for name, gpus in self.gpus.items()},

@@ -141,8 +141,8 @@ class Placement(Settings):
         return self
 
     def micro_samples(self, sample_tokens: int) -> int | None:
-        """Samples of so many tokens that a process works on at a time, at most; those that share
-        rows have as many times more together. None is its whole share.
+        """How many samples of `sample_tokens` each a process works on at a time, at most; with
+        context parallelism the processes that share rows, together. None is its whole share.
         """
         if self.micro_batch_tokens is None:
             return None
@@ -150,8 +150,8 @@ class Placement(Settings):
 
     @property
     def device(self) -> Literal["cpu", "cuda"]:
-        """Where a stage's own process works on tensors: a GPU of its own it has unless it launched
-        workers that have them.
+        """Where a stage's own process works on tensors: on the CPU where it launches several
+        workers, as these have the GPUs.
         """
         return "cuda" if self.gpus and self.workers == 1 else "cpu"
 

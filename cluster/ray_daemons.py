@@ -46,10 +46,10 @@ def only_needed() -> Iterator[None]:
         (services, command.__name__, command_of),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    for owner, name, other in replaced:
-        setattr(owner, name, other)
+    for owner, name, replacement in replaced:
+        setattr(owner, name, replacement)
     try:
         yield
     finally:
-        for owner, name, honest in before:
-            setattr(owner, name, honest)
+        for owner, name, original in before:
+            setattr(owner, name, original)

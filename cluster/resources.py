@@ -61,8 +61,8 @@ def measured() -> Iterator[Usage]:
         usage._finish()
 
 
-def elsewhere(usage: Usage) -> None:
-    """Count what other processes took for the work that is being measured here, if any is."""
+def charge(usage: Usage) -> None:
+    """Add what other processes took to all work that is being measured here, if any is."""
     for outer in _open:
         outer.add(usage)
 

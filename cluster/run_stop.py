@@ -54,7 +54,7 @@ def _end(record: RunRecord) -> str:
 
 
 def _settled(root: Path, record: RunRecord) -> RunRecord:
-    """The record of a run whose process is gone; Prefect and MLflow are told where it did not."""
+    """The record of a run whose process is gone; Prefect and MLflow are told what it could not."""
     from cluster.reaper import reap
 
     up()

@@ -29,7 +29,13 @@ State = Literal["planned", "built", "cached", "failed", "skipped"]
 
 
 class StageRecord(Record):
-    """One stage of one run."""
+    """One stage of one run.
+
+    `name` is `stage`, or `stage/label` of one of several; `why` says why it was built, or was not.
+    `seconds` and `resources` are what it took, `planned` what it was to take; `size` is in bytes.
+    `built_by` is the id of the run that built what this one found cached, `found` a line on the
+    result. `bad_input` says whether `error` is the user's to mend.
+    """
 
     name: str
     stage: str
@@ -50,7 +56,12 @@ class StageRecord(Record):
 
 
 class RunRecord(Record):
-    """One run: its recipe, its stages, its links."""
+    """One run: its recipe, its stages, its links.
+
+    `planned` is what it was to take as a whole, `spent` what it took. `report` and `page` are paths
+    of HTML files, `source` says who ran which code (`cluster.provenance`), `process` in which
+    process. `flow_run_id` is Prefect's, `tracking_run` the run in MLflow.
+    """
 
     id: str
     recipe: dict[str, Any]

@@ -101,9 +101,8 @@ def up(wait_for_prefect: bool = True, wait_for_mlflow: bool = False) -> Services
                 wait("prefect")
         else:
             told = os.environ.get(HEADERS, "")
-            if (
-                OURS in told and f'"{prefect}"' not in told
-            ):  # from a parent process, or an earlier call
+            # What a parent process or an earlier call set is for another server.
+            if OURS in told and f'"{prefect}"' not in told:
                 del os.environ[HEADERS]
             check_prefect()
         tell_of_mlflow(own_mlflow)

@@ -52,6 +52,7 @@ class Aside:
 
 
 Contents = Mapping[tuple[Content, Hashable], Any]
+"""What stands for each name in some settings: by the mark of its field, and the name."""
 NONE: Contents = MappingProxyType({})
 
 

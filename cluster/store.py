@@ -155,8 +155,8 @@ class Store:
         return inside(tree, f"{spec.stage}/{spec.folder}")
 
     def open(self, name: str, shown: bool = False) -> Artifact:
-        """The artifact of a name, `stage/folder`, as another process of a run passes it on. To be
-        shown to people, all files of one that is not large are fetched. Raises BadInput when there
+        """The artifact of a name, `stage/folder`, as another process of a run passes it on. With
+        `shown`, to people, all files of one of up to 64 MiB are fetched. Raises BadInput when there
         is none.
         """
         # The path of one that lies elsewhere stays as it is.
@@ -165,9 +165,8 @@ class Store:
             return Artifact.load(own)
         keep_manifest(cached)
         artifact = Artifact.load(cached)
-        files = artifact.manifest.files
-        if shown and sum(about.size for about in files.values()) <= SHOWN_BYTES:
-            for file in files:
+        if shown and artifact.manifest.size <= SHOWN_BYTES:
+            for file in artifact.manifest.files:
                 artifact.data(file).sized()
         return artifact
 
@@ -243,6 +242,12 @@ class Store:
             raise BadInput(f"{what} named '{name}'; `headrace ls` lists them")
         return found[0]
 
+    def path_of(self, name: str) -> Path:
+        """The folder that a user names: one on this disk, or an artifact's. Raises BadInput as
+        `get` does.
+        """
+        return Path(name) if Path(name).is_dir() else self.get(name).path
+
     @contextlib.contextmanager
     def draft(
         self,
@@ -310,8 +315,8 @@ class Store:
             resources=draft.resources(seconds, usage),
             tracking_run=draft.tracker.run_id,
         )
-        # A file's name is an entry of its folder, to be synced
-        # too; the top one is, with the manifest.
+        # The name of a file is an entry of its folder, which has to be synced as well; the top
+        # folder is when the manifest is written.
         for folder in (path for path in draft.path.rglob("*") if path.is_dir()):
             sync(folder)
         write_atomically(draft.path / MANIFEST, manifest.sealed())

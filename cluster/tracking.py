@@ -97,7 +97,7 @@ class NullTracker:
 class JournalTracker:
     """A tracker that appends to a journal; `key` names what is tracked, now and after a kill.
 
-    The journal says to which tracking store it goes where the user names one, as each command may.
+    Where the user names a tracking store the journal says which: the next command may name another.
     """
 
     def __init__(self, key: str, about: Mapping[str, Any]):

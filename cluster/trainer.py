@@ -15,7 +15,7 @@ from typing import Any
 from cluster.environment import default
 from cluster.handover import obtain, publish, storage, withdraw
 from cluster.node_cache import release
-from cluster.resources import Usage, elsewhere, measured
+from cluster.resources import Usage, charge, measured
 
 RESTARTS = 2
 START_S, ELASTIC_START_S = 300, 60
@@ -52,10 +52,8 @@ def run_on_workers(
     ours: Any = train  # to a type checker its classes are those of two versions
 
     folder.mkdir(parents=True, exist_ok=True)
-    failure, accounts = (
-        folder / "failure.json",
-        [folder / USAGE.format(rank) for rank in range(workers)],
-    )
+    failure = folder / "failure.json"
+    accounts = [folder / USAGE.format(rank) for rank in range(workers)]
     for left in (failure, *accounts):
         withdraw(left)
     trainer = TorchTrainer(
@@ -74,7 +72,7 @@ def run_on_workers(
     )
     trainer.fit()
     for account in obtain(*accounts):
-        elsewhere(Usage(*json.loads(account.read_text())))
+        charge(Usage(*json.loads(account.read_text())))
     if obtain(failure):
         name, message = json.loads(failure.read_text())
         raise next(kind for kind in lasting if kind.__name__ == name)(message)

@@ -44,14 +44,16 @@ class World:
         return total.tolist()
 
     def mean_later(self, values: torch.Tensor) -> Callable[[], list[float]]:
-        """What reads the mean of each value over all ranks, when their devices have come to it."""
+        """A function that reads the mean of each value over all ranks: it waits for the devices,
+        this call does not.
+        """
         if self.size > 1:
             dist.all_reduce(values)
             values = values / self.size
         return self.later(values)
 
     def later(self, values: torch.Tensor) -> Callable[[], list[float]]:
-        """What reads values when this rank's device has come to them."""
+        """A function that reads values, waiting for this rank's device, as this call does not."""
         if self.device.type == "cpu":
             return values.tolist
         arriving, done = values.to("cpu", non_blocking=True), torch.cuda.Event()

@@ -66,6 +66,8 @@ def label(dag: Dag, recipe: Recipe, trainings: Sequence[Variant], train: Train) 
     for (stage, fingerprint), parts in sketch.users.items():
         if len(parts) == len(users):
             continue
+        # Named by the parts that all its users have; where another stage has that name already, by
+        # those of its users of the first one's variant; else by all of the first one's.
         first, *others = parts
         kin = [other for other in others if other[0] == first[0]]
         shared = ([p for p in first if all(p in o for o in some)] for some in (others, kin, ()))

@@ -34,11 +34,13 @@ def adaptation(
         raise BadInput(f"--task {task}: {nearest(task, TASKS)}")
     if teacher and "teacher" not in _keys(task):
         raise BadInput(f"--teacher: task {task} has none: leave it out")
-    origin = found(model)
-    start = {"model": {"from": origin}, "seeds": seeds}
-    values: dict[str, Any] = {"name": _name(task, model), **start}
     if task == "pretrain" and seeds > 1:
         raise BadInput("--seeds: of a tuning; going on with training is done once")
+    values: dict[str, Any] = {
+        "name": _name(task, model),
+        "model": {"from": found(model)},
+        "seeds": seeds,
+    }
     if task == "pretrain":
         values |= {"sources": [data], "pretrain": {}}
     else:

@@ -268,10 +268,12 @@ def answered(dag: Dag, recipe: Recipe, tuned: Node) -> None:
     if recipe.evaluate.answers:
         asked, judging = recipe.evaluate.answers, recipe.evaluate.judge
         replies = dag.add(answers, instruct=tuned, settings=asked, seed=recipe.seed)
-        dag.add(judge, answers=replies, instruct=tuned, settings=judging, **frozen(dag, judging))
+        dag.add(
+            judge, answers=replies, instruct=tuned, settings=judging, **rating_steps(dag, judging)
+        )
 
 
-def frozen(dag: Dag, settings: JudgeSettings) -> dict[str, Any]:
+def rating_steps(dag: Dag, settings: JudgeSettings) -> dict[str, Any]:
     """The steps that a judge behind an endpoint writes, once for each criterion, to rate by."""
     if settings.model is None:
         return {}

@@ -28,7 +28,7 @@ def export(model: str, to: Path, format_: Format, type_: Type | None, url: str |
 
     name = repository(url).split("/")[1] if url else to.stem if to.suffix == ".gguf" else to.name
     store = Store()
-    source = Path(model) if Path(model).is_dir() else store.get(model).path
+    source = store.path_of(model)
     _check(to, format_, type_)
     network, encoder = load_model(source)
     artifact = known_artifact(source)

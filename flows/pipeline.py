@@ -26,10 +26,11 @@ from cluster.runs import RunRecord, StageRecord, records
 from cluster.services import up
 from flows.execution import execute
 from flows.overrides import read_override
-from flows.plan.accounts import planned, spent, with_plan
+from flows.plan.accounts import spent, with_plan
 from flows.plan.at_hand import plan_of_run
 from flows.plan.budget import Cap
-from flows.plan.price import price
+from flows.plan.dag import Dag
+from flows.plan.price import Price, price
 from flows.publishing import artifacts_of, origin, publish, results, tell, urls
 from flows.recipe import Recipe, overridden
 
@@ -72,12 +73,9 @@ def pipeline(
     store = dag.store
     reap(store.root)
     services = up()
-    record = _record(store.root, recipe, goal)
     priced = price(dag, recipe.placement)
     cap = Cap.of(priced, started)
-    record = record.model_copy(
-        update={"flow_run_id": str(runtime.flow_run.id), "planned": planned(priced)}
-    )
+    record = _record(store.root, recipe, goal, priced)
     tracked = PipelineRun.start(recipe.name, record.id, record.recipe, origin(record))
     record = record.model_copy(
         update={"tracking_run": tracked.run_id, "urls": urls(tracked, services)}
@@ -93,15 +91,13 @@ def pipeline(
     except AskedToCancel as error:
         cancelled = Cancelled(message=str(error))
     finally:
+        stages = _in_order(dag, done, priced)
         seconds = round(time.monotonic() - started, 3)
-        order = {node.name: place for place, node in enumerate(dag)}
-        done.sort(key=lambda stage: order[stage.name])
-        done = [with_plan(stage, priced) for stage in done]
-        record = record.model_copy(update={"stages": done, "status": status, "seconds": seconds})
+        found = artifacts_of(stages)
+        ended = {"stages": stages, "status": status, "seconds": seconds, **results(found)}
         if status == "completed":
-            record = record.model_copy(update={"spent": spent(priced, done, seconds)})
-        found = artifacts_of(done)
-        record = record.model_copy(update=results(found))
+            ended["spent"] = spent(priced, stages, seconds)
+        record = record.model_copy(update=ended)
         record.save(store.root)
         record = tell(record, store.root, found, tracked, services)
         record.save(store.root)
@@ -112,11 +108,18 @@ def pipeline(
     return cancelled or _state(store.root, record, cap)
 
 
-def _record(root: Path, recipe: Recipe, goal: Goal) -> RunRecord:
+def _in_order(dag: Dag, done: list[StageRecord], priced: Price) -> list[StageRecord]:
+    """The stages that have ended, in the order of the plan, each beside its planned time."""
+    by_name = {stage.name: stage for stage in done}
+    return [with_plan(by_name[node.name], priced) for node in dag if node.name in by_name]
+
+
+def _record(root: Path, recipe: Recipe, goal: Goal, priced: Price) -> RunRecord:
     """The record of a run that begins; one that is tried again keeps its id."""
+    mine = str(runtime.flow_run.id)
     new = RunRecord.start(recipe.model_dump(mode="json"), goal)
+    new = new.model_copy(update={"flow_run_id": mine, "planned": priced.whole()})
     if runtime.flow_run.run_count > 1:
-        mine = str(runtime.flow_run.id)
         earlier = [record for record in records(root) if record.flow_run_id == mine]
         return new.model_copy(update={"id": earlier[-1].id}) if earlier else new
     return new

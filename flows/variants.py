@@ -16,7 +16,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, NamedTuple
 
 from cluster.errors import BadInput
@@ -102,7 +101,7 @@ def variants(recipe: Recipe) -> list[Variant]:
     each value alone; all that of each of its named `variants`. What makes the same recipe twice is
     there once. Raises BadInput for an unknown key or value.
     """
-    keys = list(dict.fromkeys([*chain.from_iterable(recipe.variants.values()), *recipe.over]))
+    keys = list(dict.fromkeys(itertools.chain(*recipe.variants.values(), recipe.over)))
     if any(key in ("seed", "seeds") for key in keys):
         raise BadInput("over seed: it is not varied but repeated; --seeds 5 trains with five each")
     named = recipe.variants or {"": {}}

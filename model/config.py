@@ -284,8 +284,9 @@ class ModelConfig:
 
     @property
     def score_scale(self) -> float:
-        """Factor on query-key products; with muP that of heads of 16, the dial's, times as much as
-        heads are smaller. Disentangled ones are three sums (He et al. 2021, section 3.1).
+        """Factor on query-key products, 1 / sqrt(head_dim) unless the shape has its own. With muP
+        it falls as 1 / head_dim, and is the usual one for heads of 16, the narrowest of the dial.
+        Disentangled scores are sums of three products (He et al. 2021, section 3.1).
         """
         if self.mup_base_width:
             return math.sqrt(16) / self.head_dim

@@ -88,8 +88,8 @@ def activation_bytes(
     *,
     on_gpu: bool = False,
 ) -> int:
-    """Estimate of what the backward pass keeps of `tokens` tokens, where some is computed `again`
-    (`model.recompute`): then what goes into each layer, and one layer's all.
+    """Estimate of the bytes that are kept of `tokens` tokens for the backward pass. Where some is
+    computed `again` (`model.recompute`), these are the input of every layer and all of one layer.
 
     Counted per token and layer, in numbers: the input and output of every norm, queries, keys,
     values and their mix before and after rotation, and the feed-forward layer's projections with
@@ -111,7 +111,9 @@ def activation_bytes(
 
 
 def _fp32_in_norms(part: Part, precision: Precision, on_gpu: bool) -> int:
-    """Numbers that norms keep in fp32 where what is counted is half of that."""
+    """Numbers of norms that are kept in fp32, while `kept` counts two bytes for each: with
+    bf16_weights none are, unless a norm is written out in fp32 (`model.part`).
+    """
     if precision == "fp32":
         return 0
     written_out = 0 if on_gpu else part.written_out

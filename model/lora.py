@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class LoraShape:
-    """Rank of the adapters, alpha, by whose share of the rank they count, and dropout of what goes
+    """Rank of the adapters; alpha, of which alpha / rank is the factor on B A; dropout of what goes
     into them.
     """
 
@@ -27,7 +27,7 @@ class LoraShape:
 
     @property
     def scale(self) -> float:
-        """What B A counts."""
+        """The factor on B A."""
         return self.alpha / self.rank
 
 

@@ -1,4 +1,4 @@
-"""What an encoder made of its inputs, for a decoder.
+"""What a decoder sees of an encoder: its states, and which of them belong to which text.
 
 Letters: B rows, S encoder positions, T decoder positions, D width.
 """

@@ -5,7 +5,8 @@ Module k joins what module k - 1 made of position i (the first: the network) wit
     h_i = block(W [norm(h_i); norm(embedding(t_(i+k)))])
 
 and the network's own head scores token i + k + 1. Embedding and head are shared. Published sizes
-leave the modules out: DeepSeek-V3's 671 billion are without the 14 billion of its one module.
+leave the modules out: DeepSeek-V3's 671 billion are without its one module, of 14 billion in its
+files, 11.5 of which are not the shared embedding and head.
 
 Letters: B rows, T positions, D width.
 """

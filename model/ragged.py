@@ -36,8 +36,8 @@ takes a CPU about as long as another call.
 
 
 class Group(NamedTuple):
-    """Rows in slots side by side that now read as many tokens as each other, and have read as many;
-    where they now read one, about as many.
+    """Rows in neighbouring slots that read equally many new tokens and have read equally many
+    before; those that read one new token each, to within `SPREAD`.
     """
 
     slot: int

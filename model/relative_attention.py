@@ -72,7 +72,7 @@ class DisentangledAttention(RelativeAttention):
 
 class SinusoidalAttention(RelativeAttention):
     """Scores of contents, of a content to a distance and to a segment, each with a bias of the
-    query (Dai et al. 2019, Transformer-XL, section 3.3; Yang et al. 2019, XLNet, sections 2.5).
+    query (Dai et al. 2019, Transformer-XL, section 3.3; Yang et al. 2019, XLNet, section 2.5).
 
     A distance is a sinusoid behind a matrix. A segment is the query's own or another; the score of
     its own, which a softmax would not tell from none, is left out.

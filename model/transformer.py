@@ -162,10 +162,6 @@ class Transformer(Stack, LanguageModel):
             return first_BD
         return POOLER_ACTIVATIONS[self.config.pooler_activation](self.pooler(first_BD))
 
-    def detect(self, hidden: Tensor) -> Tensor:
-        """Scores that tokens were replaced, `[...]`, of hidden states `[..., D]`."""
-        return self.detector(hidden)
-
     def further(
         self,
         hidden_BTD: Tensor,

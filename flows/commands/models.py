@@ -66,7 +66,7 @@ def generate(
             max_tokens=max_tokens, stop=stop or [], seed=seed, chat=chat,
             top_logprobs=top_logprobs, compile=compiled, precision=precision,
         )  # fmt: skip
-        folder = Path(model) if Path(model).is_dir() else Store().get(model).path
+        folder = Store().path_of(model)
         examples = read_shots(shots) if shots else []
         result = generate_text(folder, prompt, settings, examples, None if as_json else _print)
         told = result if logprobs else {k: v for k, v in result.items() if k != "logprobs"}
@@ -176,7 +176,7 @@ def embed(
     from tasks.evaluation.embedding.contextual import Fields, embed_file
 
     with output(as_json) as out:
-        folder = Path(model) if Path(model).is_dir() else Store().get(model).path
+        folder = Store().path_of(model)
         result = embed_file(folder, rows, to, Fields(text, target, sense), layers, centroids)
         out.result(result)
         for name, value in result.items():
@@ -203,7 +203,7 @@ def attention(
     from tasks.inference.attention import attention_of
 
     with output(as_json) as out:
-        folder = Path(model) if Path(model).is_dir() else Store().get(model).path
+        folder = Store().path_of(model)
         maps = attention_of(folder, text, target)
         patterns = [row for one in maps for row in one.patterns()]
         result: dict[str, Any] = {"tokens": maps[0].columns, "patterns": patterns}

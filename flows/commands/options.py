@@ -120,5 +120,7 @@ RunName = Annotated[
 ]
 Precision = Annotated[
     Literal["fp32", "bf16"],
-    typer.Option(help="bf16: half the memory, less time a token, rounded scores"),
+    typer.Option(
+        help="bf16: half the memory, rounded scores, less time where a device multiplies it"
+    ),
 ]

@@ -55,6 +55,7 @@ def serve(
     Clients of OpenAI's interface take http://HOST:PORT/v1 as their base URL. Where HEADRACE_API_KEY
     is set, they have to send it.
     """
+    from cluster.store import Store
     from model.generation.engine import Capacity
     from tasks.serving.app import Limits
     from tasks.serving.run import listening, run
@@ -64,7 +65,7 @@ def serve(
     limits = Limits(body_bytes, timeout)
     with ExitStack() as stack:
         with output(as_json) as out:
-            folder = _folder(model)
+            folder = Store().path_of(model)
             called = name or model
             if replicas:
                 _join_ray()
@@ -107,12 +108,6 @@ def _until_stopped() -> None:
     while not ray_session.died():
         time.sleep(1)
     raise StageFailed("Ray's daemon died, and the replicas with it; start the command again")
-
-
-def _folder(model: str) -> Path:
-    from cluster.store import Store
-
-    return Path(model) if Path(model).is_dir() else Store().get(model).path
 
 
 def _facts(folder: Path) -> dict[str, str]:

@@ -47,7 +47,7 @@ def _row(artifact: Any) -> dict[str, Any]:
         "fingerprint": manifest.fingerprint,
         "rows": manifest.rows,
         "tokens": manifest.tokens,
-        "bytes": sum(record.size for record in manifest.files.values()),
+        "bytes": manifest.size,
         "seconds": manifest.seconds,
         "created": manifest.created,
         "path": str(artifact.path),
@@ -101,12 +101,13 @@ def _seen(name: str, sample: int | None, step: int | None, context: int | None) 
 def _described(name: str) -> dict[str, Any]:
     """The architecture of a model, the manifest of an artifact, or both where it is both."""
     from cluster.artifact import brought
+    from cluster.manifest import MANIFEST
     from cluster.store import Store
     from flows.views.architecture import config_of, describe_model
     from flows.views.tokens import describe_shards
 
     config = config_of(name)
-    if config is not None and not (Path(name) / "artifact.json").is_file():
+    if config is not None and not (Path(name) / MANIFEST).is_file():
         return describe_model(name, config)
     artifact = Store().get(name)
     manifest = artifact.manifest.model_dump(mode="json", by_alias=True)

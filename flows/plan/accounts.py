@@ -9,11 +9,6 @@ from flows.plan.price import HOUR, Price
 COMPARED = ("seconds", "seconds_low", "seconds_high")
 
 
-def planned(price: Price) -> dict[str, float | None]:
-    """The figures of the whole run, with their bands."""
-    return price.whole()
-
-
 def with_plan(stage: StageRecord, price: Price) -> StageRecord:
     """The record of a stage, beside its planned time where it was built."""
     if stage.state == "cached":

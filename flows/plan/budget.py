@@ -160,7 +160,7 @@ def _loss(recipe: Recipe | None, law: Mapping[str, float]) -> float:
 
 
 def _law(recipe: Recipe) -> Mapping[str, float]:
-    """The newest law of this recipe's sweeps that its runs tell, or the published one."""
+    """The newest law of this recipe's sweeps that its runs determine, or the published one."""
     for manifest in Store().catalogue().newest("fit", 8):
         found = manifest.facts.get("fit") or {}
         holds = found.get("identifiable") and found.get("form") == "chinchilla"

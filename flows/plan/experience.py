@@ -162,7 +162,7 @@ class Experience:
             for kind, found in told.items()
         }
         self.runs = Kind([_run(spent) for spent in runs[-REMEMBERED:]])
-        self.watts = _mean([m for found in told.values() for m in found])
+        self.watts = _watts([m for found in told.values() for m in found])
         self.known = sum(len(kind.past) for kind in self.times.values())
         # A little is known of a machine of which nothing is.
         self.machine = sum(kind.total for kind in self.times.values()) / (self.known + 2)
@@ -216,7 +216,7 @@ def _near(then: float, now: float) -> float:
     return math.exp(-abs(math.log(then / now)) / 1.5)
 
 
-def _mean(manifests: Sequence[Manifest]) -> float | None:
+def _watts(manifests: Sequence[Manifest]) -> float | None:
     """Watts that stages took, where machines told."""
     told = [m for m in manifests if "joules" in m.resources]
     seconds = sum(m.seconds for m in told)

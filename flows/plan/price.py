@@ -159,18 +159,20 @@ def price(dag: Dag, place: Placement, hosts: Sequence[Host] = ()) -> Price:
     sizes: dict[str, float] = {}
 
     def size(one: Node | Artifact) -> float:
-        return sizes[one.name] if isinstance(one, Node) else _taken(one.manifest)
+        return sizes[one.name] if isinstance(one, Node) else _handed_on(one.manifest)
 
     for node in dag:
         stages[node.name] = found = _stage(node, place, past, size)
         kept = KEPT_BYTES * found.work.get("kept", 0.0)
-        sizes[node.name] = _taken(node.found.manifest) if node.found else found.written.value - kept
+        sizes[node.name] = (
+            _handed_on(node.found.manifest) if node.found else found.written.value - kept
+        )
     hosts = hosts or machines()
     for node in _cold([node for node in built if node.about.trains], stages, hosts):
         stages[node.name] = _colder(stages[node.name], node, past)
     return Price(
         stages,
-        past.beside(_around(len(built), len(stages) - len(built))),
+        past.beside(_run_work(len(built), len(stages) - len(built))),
         place,
         hosts,
         past.watts,
@@ -178,8 +180,8 @@ def price(dag: Dag, place: Placement, hosts: Sequence[Host] = ()) -> Price:
     )
 
 
-def _taken(manifest: Manifest) -> float:
-    """Bytes of an artifact that other stages read: no checkpoints."""
+def _handed_on(manifest: Manifest) -> float:
+    """Bytes of an artifact that other stages read: all but its checkpoints."""
     return manifest.size - KEPT_BYTES * manifest.work.get("kept", 0.0)
 
 
@@ -214,7 +216,8 @@ def machines() -> list[Host]:
     return [Host(cpus(), gpus())]
 
 
-def _around(built: int, cached: int) -> Work:
+def _run_work(built: int, cached: int) -> Work:
+    """The figures of what a run takes beside its stages."""
     return {"built": float(built), "cached": float(cached), "session": float(built > 0)}
 
 
@@ -231,8 +234,9 @@ def job_of(node: Node, place: Placement) -> Job:
 def _cold(
     trainings: Sequence[Node], stages: Mapping[str, StagePrice], hosts: Sequence[Host]
 ) -> list[Node]:
-    """The trainings that are the first of their process: those that start while as many others run
-    as ever did, each of which holds a process.
+    """The trainings that are the first of their process, and import what trains: a process whose
+    training has ended takes the next one, so that a new one is begun only where as many others run
+    as processes were begun so far.
     """
     line = schedule(
         [one.job for one in stages.values()],

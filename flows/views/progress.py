@@ -16,7 +16,7 @@ from rich.table import Column
 
 from cluster.artifact import Artifact
 from cluster.manifest import MANIFEST
-from cluster.store import Store
+from cluster.store import PROGRESS, Store
 from flows.plan.dag import Dag, Node
 from flows.views.output import console, human, tell
 from tasks.report.words import duration
@@ -172,7 +172,7 @@ def _report(store: Store, node: Node, since: float) -> Report:
     """What a stage said last of its progress; empty where it said nothing since, or nothing that
     this version reads: a run goes on without its bar.
     """
-    path = store.scratch(node.spec) / "progress.json"
+    path = store.scratch(node.spec) / PROGRESS
     try:
         found = json.loads(path.read_text()) if path.stat().st_mtime >= since else {}
         whole = found.keys() >= {"done", "total", "unit"}

@@ -15,7 +15,9 @@ from model.ragged import Slots
 LEAST = 16
 """Shared tokens below which reading them anew is cheaper than looking after them."""
 FEWEST = 8
-"""Slots that are made at a time, and positions of one."""
+"""Slots that there are at least, once there are any."""
+LEAST_ROOM = 16
+"""Positions of a slot at least, where there may be so many."""
 
 
 class Prefixes:
@@ -86,7 +88,8 @@ class Prefixes:
 
     def _rounded(self, positions: int) -> int:
         """More positions than a row needs, lest each longer one has the slots laid out anew."""
-        return min(1 << max(FEWEST, positions - 1).bit_length(), self.tokens, self.context)
+        doubled = max(LEAST_ROOM, 1 << (positions - 1).bit_length())
+        return min(doubled, self.tokens, self.context)
 
     def _empty(self, others: Mapping[int, object], best: int) -> int:
         """A slot without a row: the first that has read nothing, or the one longest not used, but

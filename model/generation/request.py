@@ -54,8 +54,7 @@ class Request:
     `on_token` is told each token as it is chosen, and says whether that was the last; a token of
     `stop_ids` ends the answer and is not told. `on_prompt`, where given, is told the prompt's own
     tokens from place `scored_from` on, with their log-probabilities; the first of all has none
-    (NaN). `on_end` is told why it
-    ended, once. All are called from the thread that runs the engine.
+    (NaN). `on_end` is told why it ended, once. All are called from the thread that runs the engine.
     """
 
     prompt: Sequence[int]

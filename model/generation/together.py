@@ -52,30 +52,43 @@ def generate(
     check(network, prompts, ending.max_tokens, start_ids)
     rows = [prompt for prompt in prompts for _ in range(samples)]
     seeds = range(len(rows)) if seeds is None else seeds
-    if compiled or len(rows) == 1 or network.config.family != "decoder":
-        size = len(prompts) if compiled else BLOCK
-        found: list[Continuation] = []
-        for first in range(0, len(prompts), size):
-            part = seeds[samples * first : samples * (first + size)]
-            steps = stream(
-                network,
-                prompts[first : first + size],
-                ending,
-                sampling,
-                samples=samples,
-                seeds=part,
-                likeliest=likeliest,
-                start_ids=start_ids,
-                compiled=compiled,
-            )
-            found += _gathered(steps, len(part), ending)
-            progress(len(found), len(rows))
-        return found
-    written = [_Written(ending) for _ in rows]
+    if not compiled and len(rows) > 1 and network.config.family == "decoder":
+        return _by_engine(network, rows, ending, sampling, seeds, likeliest, progress)
+    size = len(prompts) if compiled else BLOCK
+    found: list[Continuation] = []
+    for first in range(0, len(prompts), size):
+        part = seeds[samples * first : samples * (first + size)]
+        steps = stream(
+            network,
+            prompts[first : first + size],
+            ending,
+            sampling,
+            samples=samples,
+            seeds=part,
+            likeliest=likeliest,
+            start_ids=start_ids,
+            compiled=compiled,
+        )
+        found += _gathered(steps, len(part), ending)
+        progress(len(found), len(rows))
+    return found
+
+
+def _by_engine(
+    network: Network,
+    prompts: Sequence[Sequence[int]],
+    ending: Ending,
+    sampling: Sampling,
+    seeds: Sequence[int],
+    likeliest: int,
+    progress: Progress,
+) -> list[Continuation]:
+    """What follows each prompt, drawn with the seed beside it; a decoder's."""
+    written = [_Written(ending) for _ in prompts]
     done = itertools.count(1)
 
     def on_end(reason: Reason) -> None:
-        progress(next(done), len(rows))
+        progress(next(done), len(prompts))
 
     room = network.config.context - ending.max_tokens
     asked = [
@@ -89,9 +102,9 @@ def generate(
             on_token=one.take,
             on_end=on_end,
         )
-        for prompt, seed, one in zip(rows, seeds, written, strict=True)
+        for prompt, seed, one in zip(prompts, seeds, written, strict=True)
     ]
-    complete(_engine(network, len(rows)), asked)
+    complete(_engine(network, len(prompts)), asked)
     return [one.continuation() for one in written]
 
 

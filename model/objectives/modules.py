@@ -75,15 +75,18 @@ class TokenLM(Objective):
 
 
 class PermutedLM(TokenLM):
-    """Predict tokens in a sampled order; queries, which see no token of theirs, have a vector."""
+    """Predict tokens in a sampled order (`model.objectives.permuted`). The vector that stands for a
+    token to be predicted, where the network has one (XLNet), is trained.
+    """
 
     UNUSED = ("pooler", "multi_token")
 
 
 class TextToText(TokenLM):
-    """Write one text for another: batches `[parts, R, T]` of rows that may be of several workers.
+    """Write one text for another.
 
-    The targets may be smoothed: a little of each is then any token's.
+    A batch is `[parts, R, T]`: the loop gives parts, of as many rows each, to different workers.
+    With `label_smoothing` that share of each target is spread over all tokens.
     """
 
     def __init__(self, network: Network, label_smoothing: float = 0.0) -> None:
@@ -99,13 +102,19 @@ class TextToText(TokenLM):
         **more: Tensor,
     ) -> Tensor:
         """Mean loss over the targets; 0 when there are none."""
-        given = {"inputs": inputs, "targets": targets, "documents": documents, **more}
+        given = {
+            "inputs": inputs,
+            "targets": targets,
+            "documents": documents,
+            "positions": positions,
+            **more,
+        }
         rows = {
             key: array if key == BEGINS else array.flatten(0, 1)
             for key, array in given.items()
             if array is not None
         }
-        return super().forward(**rows, positions=positions)
+        return super().forward(**rows)
 
 
 class CausalLM(TokenLM):

@@ -71,8 +71,9 @@ class PreferenceLM(Objective):
         each input where it belongs to an answer, and -100 elsewhere.
 
         `reference` `[B, R]` are the answers' log-probabilities by ref, which ORPO does without.
-        `wanted` `[B, M]` is for KTO. `token_share` `[B]`, for ORPO: over all tokens of the wanted
-        rows of the whole batch, its samples, so that their mean is the same however it is divided.
+        `wanted` `[B, M]` is for KTO. `token_share` `[B]`, for ORPO, is the samples of the whole
+        batch over the tokens of its wanted rows. Times that, the summed losses of wanted rows have
+        as their mean the loss of a token of the whole batch, however it is divided into parts.
         """
         rows = (inputs, documents, positions, answers)
         if self.loss == "kto":

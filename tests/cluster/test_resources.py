@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cluster.resources import Usage, elsewhere, measured
+from cluster.resources import Usage, charge, measured
 from cluster.settings import Settings
 from cluster.stage import build, stage
 from cluster.store import Draft, Store
@@ -52,8 +52,8 @@ def test_a_peak_is_that_of_the_stage_not_of_an_earlier_one(tmp_path: Path) -> No
 def test_what_workers_took_is_counted_once_in_all_that_is_measured() -> None:
     with measured() as outer:
         with measured() as inner:
-            elsewhere(Usage(1000.0, 1 << 50))
-        elsewhere(Usage(2000.0, 7))
+            charge(Usage(1000.0, 1 << 50))
+        charge(Usage(2000.0, 7))
     assert 1000 <= inner.cpu_seconds < 1100 and 3000 <= outer.cpu_seconds < 3100
     assert inner.peak_bytes == outer.peak_bytes == 1 << 50
-    elsewhere(Usage(1.0, 1))  # nobody asks
+    charge(Usage(1.0, 1))  # nobody asks

@@ -64,7 +64,7 @@ def check_published(folder: Path, model_class: Any) -> None:
             found = network.scores(inputs)
         else:
             states = network(inputs)
-            found = network.detect(states) if network.config.detector else network.logits(states)
+            found = network.detector(states) if network.config.detector else network.logits(states)
     assert torch.allclose(found, expected, atol=1e-5)
 
 

@@ -199,7 +199,7 @@ def ours(network: hub.Transformer | hub.EncoderDecoder) -> torch.Tensor:
         return network.logits(network(INPUTS, TARGETS, SEEN))
     hidden = network(INPUTS, SEEN)[SEEN == 1]
     if network.config.detector:
-        return network.detect(hidden)
+        return network.detector(hidden)
     base = network.config.family == "encoder" and not network.config.biased_head
     return hidden if base else network.logits(hidden)
 
