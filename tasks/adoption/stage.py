@@ -49,9 +49,11 @@ def adopt(settings: AdoptSettings, draft: Draft, tokenizer: Artifact | None = No
 
     folder = folder_of(settings.model)
     whole = whole_of(folder)
-    files = model_files(whole) if whole == folder else _merged(folder, whole, draft.path)
-    names = tokenizer_files(tokenizer.folder() if tokenizer else whole)
-    for file in [*files, *names, *whole.glob(CARD)]:
+    if whole != folder:
+        _write_merged(folder, whole, draft.path)
+    files = model_files(whole) if whole == folder else []
+    files += tokenizer_files(tokenizer.folder() if tokenizer else whole)
+    for file in [*files, *whole.glob(CARD)]:
         shutil.copyfile(file, draft.path / file.name)
     if tokenizer:
         _retokenize(draft.path, tokenizer)
@@ -82,14 +84,13 @@ def adopt_tokenizer(settings: TokenizerSettings, draft: Draft) -> None:
     draft.facts = {"vocab_size": encoder.vocab_size, "origin": settings.origin}
 
 
-def _merged(adapters: Path, whole: Path, to: Path) -> list[Path]:
-    """Write a model with its adapters in its weights; no file of it is left to copy."""
+def _write_merged(adapters: Path, whole: Path, to: Path) -> None:
+    """Write the config and weights of the model `whole` with the adapters of a folder merged in."""
     from model import hub
     from tasks.inference.generation import load_model
 
     network, _ = load_model(adapters)
     hub.save(to, network, hub.special_ids(whole))
-    return []
 
 
 def _retokenize(folder: Path, tokenizer: Artifact) -> None:

@@ -64,12 +64,12 @@ class LearnedMetric:
         """From a file of `save`. Raises BadInput for any other."""
         try:
             metric = cls(**json.loads(path.read_text(encoding="utf-8")))
-            features = tuple(metric.weights)
+            names = tuple(metric.weights)
         except (OSError, ValueError, TypeError) as error:
             raise BadInput(
                 f"{path} holds no learned metric ({error}); make one: headrace learn"
             ) from error
-        if features != NAMES:
+        if names != NAMES:
             raise BadInput(f"{path} was learnt from other features; run `headrace learn` again")
         return metric
 
@@ -85,7 +85,9 @@ class LearnedMetric:
 
 
 def features(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
-    """Float64 `[rows, NAMES]`; of several references, those of the best."""
+    """What each overlap metric says of each row, float64 `[rows, len(NAMES)]`; of several
+    references, each the value of the best.
+    """
     rows = rouge(predictions, references, ROUGES, stem=True)
     parts = [[row[name][part] for name in ROUGES for part in row[name]] for row in rows]
     chrfs = [

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 FILE_TYPES = {"f32": "ALL_F32", "bf16": "MOSTLY_BF16", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
 """By what a user calls a type, what the format calls a file of it."""
 HALF_RANGE = 65504.0
-LARGEST = "{} holds {:.3g}, and fp16 ends at 65504; take --type bf16"
 
 
 def write_gguf(
@@ -63,8 +62,8 @@ def write_gguf(
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
         describe(writer, arch, network.config)
         write_tokenizer(writer, encoder, network.config.vocab_size)
-        for name, tensor in tensors(network, model_type, arch):
-            _add(writer, name, tensor.numpy(), gguf.GGMLQuantizationType[type_.upper()])
+        for key, tensor in tensors(network, model_type, arch):
+            _add(writer, key, tensor.numpy(), gguf.GGMLQuantizationType[type_.upper()])
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -108,8 +107,8 @@ def tensors(
 
 
 def _beside(weight: Tensor, heads: int) -> Tensor:
-    """The rows of each head in another order: a pair that rotary positions turn, half a head apart
-    in ours, side by side.
+    """The rows of each head in another order: the two that rotary positions turn together, half a
+    head apart in our layout, side by side.
     """
     rows = weight.unflatten(0, (heads, 2, -1))
     return rows.transpose(1, 2).reshape(weight.shape)
@@ -134,5 +133,5 @@ def _add(writer: "GGUFWriter", name: str, data: np.ndarray, kind: "GGMLQuantizat
         kind = Kind.F16
     largest = float(np.abs(data).max(initial=0))
     if kind == Kind.F16 and largest > HALF_RANGE:
-        raise BadInput(LARGEST.format(name, largest))
+        raise BadInput(f"{name} holds {largest:.3g}, and fp16 ends at 65504; take --type bf16")
     writer.add_tensor(name, quantize(data, kind), raw_dtype=kind)

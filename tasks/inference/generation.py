@@ -209,7 +209,7 @@ def write(
 
 
 def most_typical(texts: Sequence[str]) -> int:
-    """The text with the largest mean utility (chrF), all others being references."""
+    """The number of the text with the largest mean utility (chrF), all others being references."""
     from model.generation import minimum_bayes_risk
 
     return minimum_bayes_risk(texts, _chrf())

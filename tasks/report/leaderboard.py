@@ -53,8 +53,9 @@ def entries(store: Store) -> list[Entry]:
     names = {a.fingerprint: a.name for a in artifacts}
     newest: dict[tuple[str, ...], Entry] = {}
     for artifact in artifacts:
-        for one in PICKERS.get(artifact.manifest.stage, _none)(artifact, names):
-            newest[one.model, one.task, one.metric, one.signature] = one
+        if picker := PICKERS.get(artifact.manifest.stage):
+            for one in picker(artifact, names):
+                newest[one.model, one.task, one.metric, one.signature] = one
     return list(newest.values())
 
 
@@ -204,10 +205,6 @@ def _judged(artifact: Artifact, names: Names) -> Iterator[Entry]:
                 main=number == 0,
                 created=artifact.manifest.created,
             )
-
-
-def _none(artifact: Artifact, names: Names) -> Iterator[Entry]:
-    return iter(())
 
 
 PICKERS: dict[str, Callable[[Artifact, Names], Iterator[Entry]]] = {

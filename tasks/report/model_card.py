@@ -13,13 +13,13 @@ import yaml
 from cluster.artifact import Artifact
 from cluster.runs import RunRecord, StageRecord, records
 from cluster.store import Store
+from tasks.data.reading.remote import HUB
 from tasks.report import words
 from tasks.report.leaderboard import Entry, entries
 from tasks.report.template import fill
 
 View = dict[str, Any]
 UNKNOWN = "unknown"
-HUB = "hf://"
 CONVERSING = ("adopt", "instruct", "prefer")
 COUNTS = ("rows", "params", "params_non_embedding")
 """Metrics that say how much there is, and not how good it is."""

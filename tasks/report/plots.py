@@ -133,9 +133,9 @@ def svg(draw: Callable[[Axes], None], description: str, inches: tuple[float, flo
         draw(figure.add_subplot())
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' xmlns:xlink="[^"]*"', "", svg, count=1).replace("xlink:href", "href")
-    svg = re.sub(r' width="[^"]*pt"| height="[^"]*pt"', "", svg, count=2)
-    return svg.replace("<svg", f'<svg role="img" aria-label="{html.escape(description)}"', 1)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r' xmlns:xlink="[^"]*"', "", text, count=1).replace("xlink:href", "href")
+    text = re.sub(r' width="[^"]*pt"| height="[^"]*pt"', "", text, count=2)
+    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(description)}"', 1)

@@ -3,6 +3,7 @@ took, the recipe. The report has the results; this has what differs from run to 
 """
 
 import posixpath
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -103,9 +104,7 @@ def _beside(record: RunRecord) -> str | None:
 
 def _states(stages: Sequence[StageRecord]) -> str:
     """`3 built, 20 cached`."""
-    counts: dict[str, int] = {}
-    for stage in stages:
-        counts[stage.state] = counts.get(stage.state, 0) + 1
+    counts = Counter(stage.state for stage in stages)
     return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no stage"
 
 

@@ -54,8 +54,7 @@ def _by_data(runs: Sequence[Row], lines: Mapping[str, Any]) -> Draw:
         for _, rows in _grouped(lines.get("tokens", ()), "params"):
             _band(axes, rows, "tokens", FAINT)
         _points(axes, runs, "tokens", "width")
-        low, high = min(r["loss"] for r in runs), max(r["loss"] for r in runs)
-        axes.set_ylim(low - 0.08 * (high - low), high + 0.15 * (high - low))
+        _frame(axes, runs)
         logarithmic(axes, "training tokens", LOSS)
 
     return draw
@@ -68,8 +67,7 @@ def _valleys(runs: Sequence[Row], lines: Mapping[str, Any]) -> Draw:
         for _, rows in _grouped(lines.get("params", ()), "flops"):
             _band(axes, rows, "params", FAINT)
         _points(axes, marked, "params", "budget", joined=True)
-        low, high = min(r["loss"] for r in runs), max(r["loss"] for r in runs)
-        axes.set_ylim(low - 0.08 * (high - low), high + 0.15 * (high - low))
+        _frame(axes, runs)
         logarithmic(axes, "parameters", LOSS)
 
     return draw
@@ -145,6 +143,12 @@ def _points(axes: Axes, runs: Sequence[Row], x: str, group: str, joined: bool = 
         shade = shade_of(index, len(groups))
         axes.plot(across, up, style, color=shade, markersize=3.5, linewidth=0.8, label=name)
     legend(axes)
+
+
+def _frame(axes: Axes, runs: Sequence[Row]) -> None:
+    """Show the losses of the runs; what the law says far from them may leave the frame."""
+    low, high = min(run["loss"] for run in runs), max(run["loss"] for run in runs)
+    axes.set_ylim(low - 0.08 * (high - low), high + 0.15 * (high - low))
 
 
 def _band(axes: Axes, rows: Sequence[Row], x: str, colour: str) -> None:

@@ -24,9 +24,7 @@ def fill(template: str, values: dict[str, Any]) -> str:
     )
     for name in ("label", "number", "signed_percent", "duration", "size"):
         environment.filters[name] = getattr(words, name)
-    environment.filters["cell"] = lambda text: re.sub(r"[\s|]+", " ", str(text)).replace(
-        "<", "&lt;"
-    )
+    environment.filters["cell"] = _cell
     environment.filters["drawing"] = lambda svg: Markup(ENLARGED) % Markup(svg)  # noqa: S704
     return environment.get_template(template).render(values)
 

@@ -13,7 +13,7 @@ HUES = (ACCENT, WARM, "#5b7f2b", "#8a4fa0", "#a3324e", "#3f5fb0", "#8a6d1f", "#4
 
 
 def vectors(made: Sequence[Artifact], scored: Sequence[Artifact]) -> View:
-    """Of the last word vectors; empty without any."""
+    """What the section shows of the last word vectors and their scores; empty without any."""
     if not made:
         return {}
     manifest = made[-1].manifest

@@ -3,6 +3,7 @@
 import asyncio
 import codecs
 import itertools
+import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from tasks.tokens.encoder import Encoder
 
 
 class Piece(NamedTuple):
-    """Text that is certain now, the tokens that came for it, and why it was the last."""
+    """Text that is certain now, the tokens that came for it and, of the last, why it is that."""
 
     text: str
     tokens: list[Token]
@@ -64,7 +65,7 @@ class Answer:
 
 
 def spelt(encoder: Encoder, id_: int) -> str:
-    """A token as text, alone; one that is no whole character as OpenAI's interface has it."""
+    """A token alone, as text; one that is no whole character by its bytes, as OpenAI writes it."""
     raw = encoder.decode_bytes([id_])
     if not raw:  # a mark, which stands for no text
         return encoder.decode([id_], specials=True)
@@ -87,7 +88,7 @@ def completion_logprobs(
         first = next(number for number, size in enumerate(sizes) if size)
         sizes[first] -= 1
     offsets = list(itertools.accumulate(sizes, initial=begin))[:-1]
-    known = [None if token.log_prob != token.log_prob else token.log_prob for token in tokens]
+    known = [None if math.isnan(token.log_prob) else token.log_prob for token in tokens]
     tops = [
         None if one is None else _top(encoder, token, likeliest)
         for one, token in zip(known, tokens, strict=True)

@@ -45,7 +45,7 @@ READ_SECONDS = 60.0
 """In which a request has to be whole."""
 LEFT = 499
 """Counted where the client closed the connection before (a status of nginx's)."""
-Reply = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -58,27 +58,26 @@ class Limits:
 
 def application(service: Service, limits: Limits, key: str | None) -> Starlette:
     """The application of a service; with a `key`, clients have to send it as a bearer token."""
-    door = Door(service, limits, key)
+    api = Api(service, limits, key)
     routes = [
-        Route("/", door.page),
-        Route("/about", door.about),
-        Route("/health", door.health),
-        Route("/ready", door.ready),
-        Route("/metrics", door.metrics),
-        Route("/v1/models", door.guarded("models", door.models)),
-        Route("/v1/completions", door.guarded("completions", door.completions), methods=["POST"]),
-        Route("/v1/embeddings", door.guarded("embeddings", door.embeddings), methods=["POST"]),
-        Route("/v1/chat/completions", door.guarded("chat", door.chat), methods=["POST"]),
-        Route("/tokenizer_info", door.guarded("tokenizer", door.tokenizer)),
-        Route("/tokenize", door.guarded("tokenize", door.tokenize), methods=["POST"]),
-        Route("/detokenize", door.guarded("detokenize", door.detokenize), methods=["POST"]),
+        Route("/", api.page),
+        Route("/about", api.about),
+        Route("/health", api.health),
+        Route("/ready", api.ready),
+        Route("/metrics", api.metrics),
+        Route("/v1/models", api.guarded("models", api.models)),
+        Route("/v1/completions", api.guarded("completions", api.completions), methods=["POST"]),
+        Route("/v1/embeddings", api.guarded("embeddings", api.embeddings), methods=["POST"]),
+        Route("/v1/chat/completions", api.guarded("chat", api.chat), methods=["POST"]),
+        Route("/tokenizer_info", api.guarded("tokenizer", api.tokenizer)),
+        Route("/tokenize", api.guarded("tokenize", api.tokenize), methods=["POST"]),
+        Route("/detokenize", api.guarded("detokenize", api.detokenize), methods=["POST"]),
     ]
-    handlers = {404: _not_found, 405: _not_found}
-    return Starlette(routes=routes, exception_handlers=handlers)
+    return Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found})
 
 
-class Door:
-    """The paths of one service."""
+class Api:
+    """What answers each path of one service."""
 
     def __init__(self, service: Service, limits: Limits, key: str | None) -> None:
         self.service, self.limits, self.key = service, limits, key
@@ -107,15 +106,15 @@ class Door:
         """The one model."""
         return JSONResponse({"object": "list", "data": [self.service.about()]})
 
-    def guarded(self, name: str, reply: Reply) -> Reply:
+    def guarded(self, name: str, handler: Handler) -> Handler:
         """A path behind the key, whose errors are told in OpenAI's form, and which is counted."""
 
         async def answered(request: Request) -> Response:
             try:
                 self._check_key(request)
-                response = await reply(request)
+                response = await handler(request)
             except Refused as refused:
-                response = failure(refused.status, str(refused), refused.headers)
+                response = failure(refused.status, str(refused))
             except Full as full:
                 after = {"Retry-After": str(RETRY_AFTER_SECONDS)}
                 response = failure(429, f"{full}; come again", after)
@@ -192,7 +191,7 @@ class Door:
                 raise Refused(413, f"the body is larger than {self.limits.body_bytes} bytes")
         return bytes(body)
 
-    async def _reply(self, request: Request, asked: Any, form: "Form") -> Response:
+    async def _reply(self, request: Request, asked: Any, form: Form) -> Response:
         if asked.stream:
             return EventStream(self.service, form, self.limits.seconds)
         gone = asyncio.ensure_future(_left(request))

@@ -13,11 +13,11 @@ from tasks.serving.service import Service
 
 
 class Refused(Exception):
-    """A request that is answered by an error."""
+    """A request that is answered by an error: an HTTP status with a message."""
 
-    def __init__(self, status: int, message: str, **headers: str) -> None:
+    def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
-        self.status, self.headers = status, {k.replace("_", "-"): v for k, v in headers.items()}
+        self.status = status
 
 
 class Form:
@@ -157,9 +157,7 @@ class Chats(Form):
             "index": index,
             "message": {"role": "assistant", "content": text},
             "finish_reason": pieces[-1].reason,
-            "logprobs": chat_logprobs(self.service.encoder, tokens)
-            if self.asked.logprobs
-            else None,
+            "logprobs": self._scored(tokens),
         }
 
     def delta(self, index: int, piece: Piece, first: bool) -> dict[str, Any]:

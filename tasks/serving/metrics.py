@@ -5,24 +5,21 @@ from tasks.serving.service import Service
 
 def exposition(service: Service) -> str:
     """The figures in Prometheus' text format."""
-    engine = service.engine
-    gauges = {
-        "rows": (len(engine.rows), "requests that are being answered"),
-        "waiting": (len(engine.waiting), "requests that wait"),
-        "cache_tokens": (sum(engine.slots.lengths), "tokens in the key-value caches"),
-        "cache_capacity_tokens": (engine.capacity.tokens, "tokens for which there is room"),
-    }
+    engine, capacity = service.engine, service.engine.capacity.tokens
+    figures = (
+        ("rows", "gauge", len(engine.rows), "requests that are being answered"),
+        ("waiting", "gauge", len(engine.waiting), "requests that wait"),
+        ("cache_tokens", "gauge", sum(engine.slots.lengths), "tokens in the key-value caches"),
+        ("cache_capacity_tokens", "gauge", capacity, "tokens for which there is room"),
+        ("prompt_tokens_total", "counter", engine.read, "tokens of prompts that were read"),
+        ("generated_tokens_total", "counter", engine.written, "tokens that were written"),
+    )
     lines = []
-    for name, (value, about) in gauges.items():
-        lines += [f"# HELP headrace_{name} {about}", f"# TYPE headrace_{name} gauge"]
+    for name, kind, value, about in figures:
+        lines += [f"# HELP headrace_{name} {about}", f"# TYPE headrace_{name} {kind}"]
         lines.append(f"headrace_{name} {value}")
-    counters = {
-        "prompt_tokens": (engine.read, "tokens of prompts that were read"),
-        "generated_tokens": (engine.written, "tokens that were written"),
-    }
-    for name, (value, about) in counters.items():
-        lines += [f"# HELP headrace_{name}_total {about}", f"# TYPE headrace_{name}_total counter"]
-        lines.append(f"headrace_{name}_total {value}")
     lines += ["# HELP headrace_requests_total requests", "# TYPE headrace_requests_total counter"]
-    lines += [f'headrace_requests_total{{endpoint="{k}"}} {n}' for k, n in service.ended.items()]
+    for (endpoint, status), count in service.ended.items():
+        labels = f'endpoint="{endpoint}",status="{status}"'
+        lines.append(f"headrace_requests_total{{{labels}}} {count}")
     return "\n".join(lines) + "\n"

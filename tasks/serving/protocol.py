@@ -23,7 +23,7 @@ Texts = str | list[str] | list[int] | list[list[int]]
 
 
 class Asked(BaseModel):
-    """What both have in common."""
+    """What requests for a completion and for a chat have in common."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 

@@ -1,8 +1,8 @@
 """A model at work for many: the engine in a thread of its own, and what it is asked.
 
-service = Service(folder, capacity)
+service = Service(folder, "my-model", Capacity(), facts={})
 service.start()
-answers = service.complete(CompletionRequest(prompt="Once"), loop)
+answers = service.complete(CompletionRequest(prompt="Once"))     # in an event loop
 """
 
 import base64
@@ -11,6 +11,7 @@ import logging
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,11 @@ class Service:
             self.network, self.engine = network, Engine(network, capacity)
         except ValueError as error:
             raise BadInput(f"{folder}: {error}") from error
-        self.ended: dict[str, int] = {}
+        self.ended = Counter[tuple[str, int]]()
+        """Requests that were answered, by endpoint and HTTP status."""
         self._closed = False
         self._turn = threading.Lock()
-        """Of whom uses the network."""
+        """Held by whoever uses the network: a step of the engine, or an embedding."""
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -200,8 +202,7 @@ class Service:
 
     def count(self, endpoint: str, status: int) -> None:
         """Note a request that was answered."""
-        key = f'{endpoint}",status="{status}'
-        self.ended[key] = self.ended.get(key, 0) + 1
+        self.ended[endpoint, status] += 1
 
     def about(self) -> dict[str, Any]:
         """The model, as `/v1/models` tells of it."""

@@ -35,7 +35,7 @@ from tasks.synthesis.settings import (
     GradeSettings,
     SynthesizeSettings,
 )
-from tasks.synthesis.writers import Desk, Writer, writer_at
+from tasks.synthesis.writers import Writer, WriterPlan, writer_at
 
 BLOCK_ASKS = 256
 SAMPLES, SAMPLE_CHARS = 3, 1200
@@ -61,7 +61,7 @@ def carry_out(
     draft: Draft,
     asked: Iterable[Ask],
     work: Work,
-    desk: Desk,
+    plan: WriterPlan,
     settings: SynthesizeSettings | GradeSettings,
 ) -> None:
     """Do the work of every ask; the draft gets rows, ledger, provenance and facts. Raises BadInput
@@ -70,9 +70,9 @@ def carry_out(
     files = _write_asks(draft, asked)
     counts = [count for _, count in files]
     paths = [path for path, _ in files]
-    do = partial(_block, desk, work)
-    folders = make_blocks(draft, paths, do, counts, unit="texts", alone=desk.folder is None)
-    tally = Tally(desk, settings)
+    do = partial(_block, plan, work)
+    folders = make_blocks(draft, paths, do, counts, unit="texts", alone=plan.folder is None)
+    tally = Tally(plan, settings)
     with (
         forgetting(draft),
         Splitter(draft.path) as rows,
@@ -99,24 +99,24 @@ def _write_asks(draft: Draft, asked: Iterable[Ask]) -> list[tuple[Path, int]]:
     return files
 
 
-def _block(desk: Desk, work: Work, number: int, path: Path, folder: Path) -> None:
+def _block(plan: WriterPlan, work: Work, number: int, path: Path, folder: Path) -> None:
     """Carry out the asks of one file."""
     asked = [Ask(**json.loads(line)) for line in here(path).read_text().splitlines()]
-    writer = writer_at(desk)
+    writer = writer_at(plan)
     outcomes = work(asked, writer)
     found = zip(asked, outcomes, strict=True)
     write_json_lines(folder / MADE, (ask._asdict() | one._asdict() for ask, one in found))
-    # An endpoint's are of its account, of all blocks.
-    used = writer.used if desk.folder else {}
+    # What an endpoint took is in its account, for all blocks together.
+    used = writer.used if plan.folder else {}
     (folder / USED).write_text(json.dumps(used))
 
 
 class Tally:
     """What came of the asks so far."""
 
-    def __init__(self, desk: Desk, settings: SynthesizeSettings | GradeSettings) -> None:
+    def __init__(self, plan: WriterPlan, settings: SynthesizeSettings | GradeSettings) -> None:
         self.used, self.failed, self.words = Counter[str](), Counter[str](), dict[str, str]()
-        self._desk = desk
+        self._plan = plan
         self._most = settings.most_alike if isinstance(settings, SynthesizeSettings) else {}
         self._earlier = Earlier()
         self._counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -145,17 +145,17 @@ class Tally:
 
     def facts(self) -> dict[str, Any]:
         """What the artifact says of them."""
-        desk = self._desk
+        plan = self._plan
         return {
-            "model": desk.model,
-            "sampling": desk.sampling._asdict(),
+            "model": plan.model,
+            "sampling": plan.sampling._asdict(),
             "kinds": {kind: dict(counts) for kind, counts in self._counts.items()},
             "dropped": dict(self._dropped),
             "failed": dict(self.failed),
             "words": self.words,
             "templates": self._templates,
             "scores": dict(sorted(self._scores.items())),
-            "used": dict(self.used) if desk.folder else writer_at(desk).used,
+            "used": dict(self.used) if plan.folder else writer_at(plan).used,
             "shown": [one for samples in self._samples.values() for one in samples],
         }
 
@@ -202,8 +202,8 @@ class Tally:
             **{name: found[name] for name in ("id", "row", "kind", "how", "seed", "score")},
             "templates": ",".join(one.name for one in templates),
             "sha256": ",".join(one.sha256 for one in templates),
-            "model": self._desk.identity,
-            **self._desk.sampling._asdict(),
+            "model": self._plan.identity,
+            **self._plan.sampling._asdict(),
         }
 
 

@@ -18,7 +18,7 @@ from tasks.evaluation.judging.questions import Unscored, moments
 from tasks.synthesis.kinds import Made, Outcome, Refused
 from tasks.synthesis.passages import Ask, number_of
 from tasks.synthesis.settings import GradeSettings
-from tasks.synthesis.stage import check_made, desk_of, finish
+from tasks.synthesis.stage import check_made, finish, writer_plan
 from tasks.synthesis.templates import grading
 from tasks.synthesis.writers import Writer
 
@@ -43,12 +43,12 @@ def grade(
     """
     from tasks.synthesis.engine import carry_out
 
-    desk = desk_of(settings, draft, model, (0.0, 1.0, GRADE_TOKENS))
+    plan = writer_plan(settings, draft, model, (0.0, 1.0, GRADE_TOKENS))
     asked = [
         Ask(id, "grade", "", id, license, text, seed)
         for _, id, text, license in heapq.nsmallest(settings.documents, _ranked(raw, rules, seed))
     ]
-    carry_out(draft, asked, partial(graded, settings=settings), desk, settings)
+    carry_out(draft, asked, partial(graded, settings=settings), plan, settings)
     finish(draft, settings)
 
 

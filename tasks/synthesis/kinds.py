@@ -22,11 +22,13 @@ from tasks.synthesis.templates import (
 from tasks.synthesis.writers import Asked, Writer, Written
 
 CUT, WRONG = "cut_off", "wrong_answer"
+TEMPLATES = {"questions": (QUESTIONS,), "instructions": (INSTRUCTION, ANSWER), "grade": (GRADE,)}
+"""The prompts of each kind but `rephrase`, whose styles have one each."""
 
 
 class Made(NamedTuple):
-    """A text, or pairs of what is asked and answered; of the pairs that fell, why. What is graded
-    has a class and a score.
+    """A text, or pairs of what is asked and answered, with the number of pairs that were `dropped`
+    by reason. A graded document has a class (`label`, 0 or 1) and a `score`, its mean grade.
     """
 
     text: str = ""
@@ -51,9 +53,7 @@ def templates_of(kind: str, how: str) -> tuple[Template, ...]:
     """The prompts behind what is made, in the order in which they are put."""
     if kind == "rephrase":
         return (style_of(how),)
-    return {"questions": (QUESTIONS,), "instructions": (INSTRUCTION, ANSWER), "grade": (GRADE,)}[
-        kind
-    ]
+    return TEMPLATES[kind]
 
 
 def make(asked: Sequence[Ask], writer: Writer, settings: SynthesizeSettings) -> list[Outcome]:
@@ -170,8 +170,8 @@ def _paired(pairs: Sequence[Pair], reply: str) -> Outcome:
 def _checked(
     asked: Sequence[Ask], found: Sequence[Outcome], writer: Writer, settings: PairSettings
 ) -> list[Outcome]:
-    """Where the model checks answers, those that it finds right. A pair that gets no verdict falls
-    like a wrong one, for the reason that there is none.
+    """The outcomes without the pairs whose answer the model, where it is to check, finds wrong. A
+    pair without a verdict is dropped too, for the reason that there is none.
     """
     if settings.check == "rules":
         return list(found)

@@ -25,7 +25,6 @@ UNSEEN = re.compile(
     re.IGNORECASE,
 )
 FEWEST_WORDS, MOST_WORDS = 3, 150
-SHOWN = 200
 
 
 def bare(text: str) -> str:

@@ -8,7 +8,7 @@ from, decontaminated and redacted like that; then pretraining or `instruct` lear
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cluster.artifact import Artifact
 from cluster.errors import BadInput
@@ -17,6 +17,9 @@ from cluster.store import Draft
 from tasks.evaluation.judging.endpoint import JUDGE_KEY, MODEL_KEY
 from tasks.synthesis.failures import BUDGET, check_failed
 from tasks.synthesis.settings import AskedSettings, SynthesizeSettings
+
+if TYPE_CHECKING:
+    from tasks.synthesis.writers import WriterPlan
 
 SHOWN_REASONS = 3
 
@@ -49,9 +52,9 @@ def synthesize(
     from tasks.synthesis.passages import asks, drawn
 
     sampling = (settings.temperature, settings.top_p, settings.max_tokens)
-    desk = desk_of(settings, draft, model, sampling)
+    plan = writer_plan(settings, draft, model, sampling)
     asked = asks(drawn(text, settings.documents, seed), settings, seed)
-    carry_out(draft, asked, partial(make, settings=settings), desk, settings)
+    carry_out(draft, asked, partial(make, settings=settings), plan, settings)
     finish(draft, settings)
 
 
@@ -77,19 +80,19 @@ def _block(name: str) -> int:
     return int(name.split("-")[1])
 
 
-def desk_of(
+def writer_plan(
     settings: AskedSettings,
     draft: Draft,
     model: Artifact | None,
     sampling: tuple[float, float, int],
-) -> "Any":
+) -> "WriterPlan":
     """Where the model of some settings is asked. Raises BadInput as its writer does."""
-    from tasks.synthesis.writers import Desk, Sampling, account_of, writer_at
+    from tasks.synthesis.writers import Sampling, WriterPlan, account_of, writer_at
 
     place = draft.placement
     identity = draft.spec.settings
     kept = {k: v for k, v in identity["settings"].items() if k not in settings.budgets}
-    desk = Desk(
+    plan = WriterPlan(
         model=model.name if model else settings.model,
         url=place.writer_url or place.judge_url,
         key=MODEL_KEY if place.writer_url else JUDGE_KEY,
@@ -101,8 +104,8 @@ def desk_of(
         work=account_of(draft.spec.stage, draft.spec.inputs, identity | {"settings": kept}),
     )
     if model is None:
-        writer_at(desk)  # fails here and now for an address it must not use
-    return desk
+        writer_at(plan)  # fails here and now for an address it must not use
+    return plan
 
 
 def finish(draft: Draft, settings: AskedSettings) -> None:

@@ -44,7 +44,7 @@ class Sampling(NamedTuple):
         return {**self._asdict(), "seed": seed}
 
 
-class Desk(NamedTuple):
+class WriterPlan(NamedTuple):
     """All that it takes to make a writer, on any node: `model` is the endpoint's name of it, or
     `folder` one that is asked in-process, whose identity is `fingerprint`. `usd` is the price of a
     million tokens, `work` names the account of the budgets.
@@ -83,44 +83,44 @@ class Writer(Protocol):
         """`requests`, `tokens` in and out, and `usd` where a price is known."""
 
 
-def writer_at(desk: Desk) -> Writer:
+def writer_at(plan: WriterPlan) -> Writer:
     """The writer. Raises BadInput for an endpoint that must not be used, or a folder that is no
     model that writes.
     """
-    return EndpointWriter(desk) if desk.folder is None else LocalWriter(desk)
+    return EndpointWriter(plan) if plan.folder is None else LocalWriter(plan)
 
 
 class EndpointWriter:
     """A model behind an OpenAI-compatible endpoint; `used` is of its work in all attempts."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, plan: WriterPlan) -> None:
         from tasks.evaluation.judging.client import EndpointJudge
         from tasks.evaluation.judging.endpoint import Endpoint
         from tasks.evaluation.judging.reply_store import ReplyStore
 
-        if desk.url is None or desk.model is None:
+        if plan.url is None or plan.model is None:
             raise BadInput(
-                f"model '{desk.model}' is to be asked and no address is set: "
+                f"model '{plan.model}' is to be asked and no address is set: "
                 "`--set placement.writer_url=http://host:port/v1` (or placement.judge_url), or "
                 "give `from`, a model folder, instead of `model`"
             )
-        if "budget_usd" in desk.budgets and not desk.usd:
+        if "budget_usd" in plan.budgets and not plan.usd:
             raise BadInput(
-                f"budget_usd {desk.budgets['budget_usd']:g} cannot be kept without a price: "
+                f"budget_usd {plan.budgets['budget_usd']:g} cannot be kept without a price: "
                 "`--set placement.judge_usd=...`, USD per million tokens"
             )
-        most = {name: int(n) for name, n in desk.budgets.items() if name != "budget_usd"}
+        most = {name: int(n) for name, n in plan.budgets.items() if name != "budget_usd"}
         endpoint = Endpoint(
-            desk.url,
-            desk.model,
-            prices=(desk.usd, desk.usd) if desk.usd else None,
-            budget=desk.budgets.get("budget_usd"),
+            plan.url,
+            plan.model,
+            prices=(plan.usd, plan.usd) if plan.usd else None,
+            budget=plan.budgets.get("budget_usd"),
             most_requests=most.get("budget_requests"),
             most_tokens=most.get("budget_tokens"),
-            key=desk.key,
+            key=plan.key,
         )
-        self.name, self._sampling = desk.model, desk.sampling
-        self.judge = EndpointJudge(endpoint, ReplyStore.of_home(), desk.work)
+        self.name, self._sampling = plan.model, plan.sampling
+        self.judge = EndpointJudge(endpoint, ReplyStore.of_home(), plan.work)
 
     @property
     def used(self) -> dict[str, float]:
@@ -153,20 +153,20 @@ class LocalWriter:
 
     name = "in-process model"
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, plan: WriterPlan) -> None:
         from model.generation.engine import Engine
         from tasks.evaluation.judging.local import LocalJudge
         from tasks.evaluation.judging.reply_store import ReplyStore
         from tasks.inference.generation import load_model
 
-        assert desk.folder is not None
-        network, self._encoder = load_model(desk.folder)
+        assert plan.folder is not None
+        network, self._encoder = load_model(plan.folder)
         try:
             self._engine = Engine(network)
         except ValueError as error:
-            raise BadInput(f"{desk.folder}: {error}") from error
-        self._context, self._sampling = network.config.context, desk.sampling
-        self._identity = desk.fingerprint
+            raise BadInput(f"{plan.folder}: {error}") from error
+        self._context, self._sampling = network.config.context, plan.sampling
+        self._identity = plan.fingerprint
         self._store = ReplyStore.of_home()
         self.judge = LocalJudge(network, self._encoder)
         self._requests = 0

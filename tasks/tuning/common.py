@@ -1,4 +1,4 @@
-"""What both tuning stages do alike: describe the training job, keep its history, save the model."""
+"""What all tuning stages do alike: describe the training job, keep its history, save the model."""
 
 import json
 import shutil

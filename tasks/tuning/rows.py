@@ -262,7 +262,7 @@ def split_each_class(
     """`split` within each class, so that every class with two groups is on both sides."""
     classes: dict[str, list[Snippet]] = defaultdict(list)
     for row in rows:
-        classes[str(row.label)].append(row)
+        classes[row.label].append(row)
     parts = [split(classes[label], heldout_share) for label in sorted(classes)]
     train, heldout = ([row for part in parts for row in part[i]] for i in (0, 1))
     return sorted(train, key=lambda row: row.order), sorted(heldout, key=lambda row: row.order)

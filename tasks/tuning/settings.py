@@ -1,5 +1,5 @@
-"""Settings that all tuning stages share, as how much of the network is trained; and those of all
-tasks with a head.
+"""Settings that all tuning stages share, such as how much of the network is trained, and those of
+all tasks with a head.
 """
 
 from typing import Annotated, Literal

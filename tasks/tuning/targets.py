@@ -14,7 +14,7 @@ SHOWN = 3
 
 def shown_targets(folder: Path, settings: Any) -> list[str]:
     """The first training examples of these settings, decoded with the model's special tokens; what
-    is taught stands between \u27e6 and \u27e7.
+    is taught stands between ⟦ and ⟧.
 
     Raises BadInput as the tuning would, and for one that teaches no tokens.
     """

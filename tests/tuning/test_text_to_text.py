@@ -20,7 +20,7 @@ from tasks.training.settings import OptimizerSettings
 from tasks.tuning.text_to_text.measures import first_sentences
 from tasks.tuning.text_to_text.rows import (
     Layout,
-    Twin,
+    TextPair,
     batch_of,
     buckets,
     encode,
@@ -93,7 +93,7 @@ def layout(encoder: Encoder, family: Any, **changes: Any) -> Layout:
     return Layout(encoder, family, **(how | changes))
 
 
-ROW = Twin("1", "de: red cat", "red cat", ("rot Katze", "die rote Katze"))
+ROW = TextPair("1", "de: red cat", "red cat", ("rot Katze", "die rote Katze"))
 
 
 def test_a_decoder_is_taught_the_target_alone_behind_the_source(encoder: Encoder) -> None:
@@ -117,7 +117,7 @@ def test_an_encoder_decoder_reads_one_and_writes_the_other(encoder: Encoder) -> 
 
 
 def test_long_texts_are_cut_with_their_end_kept(encoder: Encoder) -> None:
-    long = Twin("1", "red " * 40, "red " * 40, ("rot " * 40,))
+    long = TextPair("1", "red " * 40, "red " * 40, ("rot " * 40,))
     for family in ("encoder_decoder", "decoder"):
         inputs, _, targets = encode([long], layout(encoder, family, suffix="\n"))[0]
         assert targets[-1] == encoder.eod
@@ -126,7 +126,7 @@ def test_long_texts_are_cut_with_their_end_kept(encoder: Encoder) -> None:
 
 
 def test_batches_hold_rows_of_like_length_and_all_of_them(encoder: Encoder) -> None:
-    rows = [Twin(str(i), "red " * (1 + i % 17), "", ("rot " * (1 + i % 5),)) for i in range(83)]
+    rows = [TextPair(str(i), "red " * (1 + i % 17), "", ("rot " * (1 + i % 5),)) for i in range(83)]
     arrays = laid(encode(rows, layout(encoder, "encoder_decoder")), encoder.pad)
     found = buckets(arrays, 128)
     assert sorted(np.concatenate(found)) == list(range(83))

@@ -2,9 +2,9 @@
 the functions behind `headrace embed`.
 
 An embedding is the mean of the last layers' states, over the tokens of the text or of the target
-word. States between layers go through the network's last norm, as those of the last layer do. The
-sense of a word is that whose embedding, the mean of its training examples', has the highest cosine
-(Peters et al. 2018; Melamud et al. 2016).
+word. States between layers go through the network's last norm, as those of the last layer do. Of
+the senses of a word that one is chosen whose centroid, the mean embedding of its examples, has the
+highest cosine with the word's embedding (Peters et al. 2018; Melamud et al. 2016).
 """
 
 import os
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 4096
 Token = tuple[int, int, int]
-"""Its id, and the characters of the text that it stands for."""
+"""Its id; the first character of the text that it stands for, and the one behind its last."""
 
 
 @dataclass(frozen=True)
 class Fields:
-    """What of a row is read; with `target` the embedding is that of a word in the text, given as
-    the word or as its first character and the one behind it.
+    """The names of the fields that are read of a row. With `target` the embedding is that of a word
+    in the text, which the field gives as the word, or as the numbers of its first character and the
+    one behind it.
     """
 
     text: str
@@ -178,7 +179,7 @@ def _embed(
     network.eval()
     try:
         with torch.inference_mode():
-            for numbers in _batches([len(one.tokens) + frame.marks for one in examples]):
+            for numbers in batches_by_length([len(one.tokens) + frame.marks for one in examples]):
                 inputs, documents, chosen = _batch(frame, encoder, [examples[n] for n in numbers])
                 states.clear()
                 stack.run(network.embed(inputs), documents)
@@ -191,7 +192,10 @@ def _embed(
     return found
 
 
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+def batches_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Numbers of texts in batches of like length, the short ones first: at most `BATCH_TOKENS`
+    tokens in each, padding included, but one text at least.
+    """
     batch: list[int] = []
     for number in sorted(range(len(lengths)), key=lambda n: lengths[n]):
         if batch and (len(batch) + 1) * lengths[number] > BATCH_TOKENS:

@@ -17,8 +17,8 @@ from cluster.artifact import brought
 from cluster.errors import BadInput
 from model import hub
 from model.encoder_decoder import EncoderDecoder
+from tasks.evaluation.embedding.contextual import batches_by_length
 
-BATCH_TOKENS = 4096
 SPACED = ("roberta", "gpt2")
 """Model types whose first word is written with a space before it, as their texts had it."""
 
@@ -32,10 +32,10 @@ class Embedded:
     real_T: Tensor
 
     def weights(self, idf: Mapping[int, float] | None = None) -> Tensor:
-        """The share of each token, `[T]`, summing to 1; special tokens count nothing."""
-        if idf is not None:
-            rare_T = torch.tensor([idf[i] for i in self.ids])
-        weights_T = self.real_T.float() if idf is None else rare_T
+        """The share of each token, `[T]`, summing to 1; special tokens count nothing: with `idf`
+        because every text has them, so that theirs is 0.
+        """
+        weights_T = torch.tensor([idf[i] for i in self.ids]) if idf else self.real_T.float()
         return weights_T / weights_T.sum().clamp_min(1e-12)
 
 
@@ -63,15 +63,12 @@ class TextEncoder:
     @torch.inference_mode()
     def embed(self, texts: Sequence[str]) -> dict[str, Embedded]:
         """Each distinct text, embedded; those of like length together."""
-        encoded = {text: self._encode(text) for text in dict.fromkeys(texts)}
+        distinct = list(dict.fromkeys(texts))
+        encoded = {text: self._encode(text) for text in distinct}
         found: dict[str, Embedded] = {}
-        batch: list[str] = []
-        for text in sorted(encoded, key=lambda text: len(encoded[text][0])):
-            if batch and (len(batch) + 1) * len(encoded[text][0]) > BATCH_TOKENS:
-                found |= self._run(batch, encoded)
-                batch = []
-            batch.append(text)
-        return found | self._run(batch, encoded)
+        for numbers in batches_by_length([len(ids) for ids, _ in encoded.values()]):
+            found |= self._run([distinct[n] for n in numbers], encoded)
+        return found
 
     def _encode(self, text: str) -> tuple[list[int], list[bool]]:
         """Ids of a text, specials included, and which of them stand for text."""

@@ -69,11 +69,11 @@ class OneExam:
         with a warning: training goes on.
         """
         from tasks.evaluation.exams.candidates import NetworkCandidate
-        from tasks.evaluation.exams.paper import results_of, sat
+        from tasks.evaluation.exams.paper import results_of, sit
 
         network.usable = self.encoder.ids
         try:
-            sheet = sat(self.paper, NetworkCandidate(network, self.encoder, self.start), progress)
+            sheet = sit(self.paper, NetworkCandidate(network, self.encoder, self.start), progress)
             unscored = sheet.unscored
         except ValueError as error:
             log.warning("exam %s has no score: %s", self.name, error)

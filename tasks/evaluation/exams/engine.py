@@ -19,7 +19,7 @@ from tasks.evaluation.exams.definition import Exam
 from tasks.evaluation.exams.grading import Graded
 from tasks.evaluation.exams.harness.figures import signature
 from tasks.evaluation.exams.harness.task import Group, Task
-from tasks.evaluation.exams.paper import Paper, Place, read_paper, results_of, sat
+from tasks.evaluation.exams.paper import Paper, Place, read_paper, results_of, sit
 from tasks.evaluation.exams.settings import ROWS, ExamSettings, sets_of
 from tasks.evaluation.judging.endpoint import MODEL_KEY, Endpoint
 from tasks.evaluation.predictions import dirty_items
@@ -35,7 +35,7 @@ def answer_exam(
     try:
         paper = read_paper(exam)
         candidate = _candidate(settings, model, draft, paper)
-        sheet = sat(paper, candidate, lambda done, total: draft.progress(done, total, "rows"))
+        sheet = sit(paper, candidate, lambda done, total: draft.progress(done, total, "rows"))
         unscored = sheet.unscored
     except ValueError as error:
         raise BadInput(f"{exam.name}, {settings.model}: {error}") from error

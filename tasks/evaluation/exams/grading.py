@@ -5,7 +5,6 @@ A row whose answer never came is unscored, with a reason: it counts as neither r
 
 import math
 import re
-import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,9 @@ from tasks.evaluation.exams.definition import Exam, Row, render
 from tasks.evaluation.exams.sandbox import check_sandbox, parses, run_code
 from tasks.evaluation.judging.questions import Unscored
 from tasks.evaluation.overlap.scores import Column, columns
+from tasks.evaluation.overlap.tokens import squad_form
 
 Marks = list[dict[str, Any]]
-ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 @dataclass(frozen=True)
@@ -213,11 +212,5 @@ def _extracted(exam: Exam, text: str) -> str | None:
 
 
 def _form(exam: Exam, text: str) -> str:
-    """What is compared: the text without white space at its ends, or SQuAD's normal form.
-
-    Source of the latter: Rajpurkar et al., SQuAD, 2016.
-    """
-    if not exam.normalise:
-        return text.strip()
-    plain = "".join(c for c in text.lower() if c not in string.punctuation)
-    return " ".join(ARTICLES.sub(" ", plain).split())
+    """What is compared: the text without white space at its ends, or SQuAD's normal form."""
+    return squad_form(text) if exam.normalise else text.strip()

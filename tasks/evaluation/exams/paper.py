@@ -1,14 +1,14 @@
 """An exam's paper: its rows read, its requests written, to be put to a candidate and graded.
 
     paper = read_paper(exam)
-    sheet = sat(paper, candidate, progress)
+    sheet = sit(paper, candidate, progress)
     results = results_of(paper, sheet)
 
 A paper is read once and may be sat by many.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cluster.errors import BadInput
-from tasks.evaluation.exams.candidates import Candidate
+from tasks.evaluation.exams.candidates import Candidate, Progress
 from tasks.evaluation.exams.definition import Exam, Row, read_rows, read_shots
 from tasks.evaluation.exams.grading import grade
 from tasks.evaluation.exams.harness.figures import Part, grouped
@@ -25,8 +25,6 @@ from tasks.evaluation.exams.harness.requests import Asked, asked
 from tasks.evaluation.exams.harness.task import Group, Task
 from tasks.evaluation.overlap.scores import Column, intervals
 from tasks.evaluation.statistics.wilson import wilson_interval
-
-Progress = Callable[[int, int], object]
 
 
 class Place(NamedTuple):
@@ -94,8 +92,8 @@ def read_paper(exam: Exam | Task | Group) -> Paper:
     return Paper(exam, rows, places, requests=requests)
 
 
-def sat(paper: Paper, candidate: Candidate, progress: Progress) -> Sheet:
-    """The paper put to a candidate, and graded. Raises BadInput as `grade` and `grade_task` do."""
+def sit(paper: Paper, candidate: Candidate, progress: Progress) -> Sheet:
+    """Put a paper to a candidate and grade it. Raises BadInput as `grade` and `grade_task` do."""
     if isinstance(paper.exam, Exam):
         graded = grade(paper.exam, paper.rows, paper.shots, candidate, progress)
         return Sheet([Part("", graded, 0)])

@@ -12,7 +12,7 @@ from model.encoder_decoder import build
 from model.generation import Scored
 from model.generation.reader import check
 from tasks.evaluation.exams.candidates import NetworkCandidate, Progress
-from tasks.evaluation.exams.paper import Paper, sat
+from tasks.evaluation.exams.paper import Paper, sit
 from tasks.evaluation.judging.questions import Unscored
 
 if TYPE_CHECKING:
@@ -25,16 +25,18 @@ def try_out(paper: Paper, config: ModelConfig, encoder: "Encoder", start: Sequen
     """
     with torch.device("meta"):
         network = build(config)
-    sat(paper, Trial(network, encoder, start), lambda done, of: None)
+    sit(paper, Trial(network, encoder, start), lambda done, of: None)
 
 
 class Trial(NetworkCandidate):
-    """Writes nothing, and has likelihoods that are the same for the same tokens alone."""
+    """Answers without weights: it writes nothing, and its likelihoods are made up from the tokens,
+    so that two choices are alike only where their tokens are.
+    """
 
     def write(
         self, prompts: Sequence[str], max_tokens: int, stop: Sequence[str], progress: Progress
     ) -> list[str | Unscored]:
-        """Nothing, where there is room for more."""
+        """Empty texts. Raises ValueError where `max_tokens` do not fit behind a prompt."""
         ids = [self._read_first(prompt) for prompt in prompts]
         check(self._network, ids, max_tokens, self._start)
         return [""] * len(ids)

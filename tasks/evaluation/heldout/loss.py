@@ -18,7 +18,6 @@ from model.objectives.base import Objective, Scored
 from model.objectives.rows import Vocabulary
 from model.transformer import Transformer
 from tasks.evaluation.heldout.through_time import gradient_norms
-from tasks.evaluation.heldout.witten_bell import witten_bell_bits_per_byte
 from tasks.evaluation.statistics.intervals import Interval, statistic_interval
 from tasks.tokens.encoder import Encoder, load
 from tasks.tokens.loader import Batch, Loader, windows
@@ -272,8 +271,3 @@ def seen_text(
     per_sample = trained.context * EncodingFacts.of(shards).bytes_per_token
     samples = min(trained.samples_seen, max(1, int(max_bytes / per_sample)))
     return loader.bytes_seen(samples, load(model))
-
-
-def witten_bell(seen: bytes, score: HeldoutScore, order: int) -> float:
-    """Bits per byte of the Witten-Bell model of the seen text, on the bytes that were scored."""
-    return witten_bell_bits_per_byte(seen, score.text, order)

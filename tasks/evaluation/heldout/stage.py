@@ -35,6 +35,7 @@ def evaluate(
     decoder how far back its gradients reach, `through_time` (see `gradient_norms`).
     """
     from tasks.evaluation.heldout import loss as heldout
+    from tasks.evaluation.heldout.witten_bell import witten_bell_bits_per_byte
 
     if not (ending := Ending.of(model)).finished:  # a variant that was not trained to its end
         draft.facts = ending.noted()
@@ -56,7 +57,8 @@ def evaluate(
     if subject.causal:
         seen = heldout.seen_text(model, shards, settings.baseline_bytes, packing)
         order = settings.baseline_order
-        draft.metrics["bits_per_byte_witten_bell"] = heldout.witten_bell(seen, score, order)
+        bits = witten_bell_bits_per_byte(seen, score.text, order)
+        draft.metrics["bits_per_byte_witten_bell"] = bits
         draft.facts["witten_bell"] = {"order": order, "trained_on_bytes": len(seen)}
     if (found := heldout.through_time(subject, device)) is not None:
         draft.facts["through_time"] = found

@@ -2,7 +2,7 @@
 
 P(b | c) = (n(c b) + t(c) P(b | c')) / (n(c) + t(c)), where n counts in the training text, t(c) is
 the number of different bytes seen after the context c, and c' is c without its first byte; below
-the empty context lies 1/256. A context never seen leaves the word to the shorter one.
+the empty context lies 1/256. After a context that was never seen, P is that of the shorter one.
 (Witten and Bell 1991, "The zero-frequency problem", method C; Chen and Goodman 1998, section 2.4.)
 """
 

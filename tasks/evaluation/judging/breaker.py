@@ -7,9 +7,10 @@ from typing import Any
 
 from tasks.evaluation.judging.questions import Unscored
 
-# How many failures in a row are the endpoint's rather than some rows', where it has not answered
-# yet; where it has, twice as many. The last two have waited for long already. Other refusals must
-# have the same words, too: they may be of what rows say.
+# By reason, how many failures in a row are put down to the endpoint and not to single requests: as
+# many as stand here while it has never answered, twice as many once it has. `timeout` and `hangs`
+# have low numbers, as each took long already. Refusals for other reasons (`REFUSALS`) count as
+# equal only where their words are equal too, since they may be about what one request says.
 FAILING = {"server_error": 5, "connection": 5, "not_json": 5, "rate_limited": 8}
 PASSING = FAILING | {"timeout": 2, "hangs": 2}
 LASTING = {"http_404": 5, "http_405": 5, "redirect": 3, "key_refused": 1, "out_of_quota": 1}
@@ -21,32 +22,32 @@ TOP_LOGPROBS = 20
 
 
 class CircuitBreaker:
-    """Counts identical failures in a row; those that may pass once for all requests that were under
-    way together, as an outage of a second fails many at a time. Open, it holds the failure that
-    everyone then gets.
+    """Counts identical failures in a row. A failure of `PASSING` counts once for all requests that
+    were under way together, since an outage of a second fails many at a time. `open` is None or,
+    once there were too many, the failure that every further request gets without being sent.
     """
 
     def __init__(self) -> None:
         self.open: Unscored | None = None
-        self.row = 0
+        self.in_a_row = 0
         self._failure, self._counted, self._answered = Unscored(""), 0.0, False
 
     def succeed(self) -> None:
         """Note a reply."""
-        self.row, self._answered = 0, True
+        self.in_a_row, self._answered = 0, True
 
     def fail(self, failure: Unscored, sent: float) -> bool:
         """Note a failure of a request `sent` then (on the monotonic clock); whether by now all who
         wait should slow down.
         """
         if not self._same(failure):
-            self._failure, self.row = failure, 0
-        if not self.row or failure.reason not in PASSING or sent >= self._counted:
-            self.row, self._counted = self.row + 1, time.monotonic()
+            self._failure, self.in_a_row = failure, 0
+        if not self.in_a_row or failure.reason not in PASSING or sent >= self._counted:
+            self.in_a_row, self._counted = self.in_a_row + 1, time.monotonic()
         most = (PASSING | LASTING).get(failure.reason, REFUSALS)
-        if self.row >= most * (1 + self._answered):
+        if self.in_a_row >= most * (1 + self._answered):
             self.open = failure
-        return failure.reason in PASSING and self.row >= (SHARED if self._answered else 1)
+        return failure.reason in PASSING and self.in_a_row >= (SHARED if self._answered else 1)
 
     def _same(self, failure: Unscored) -> bool:
         by_reason = failure.reason in PASSING or failure.reason in LASTING

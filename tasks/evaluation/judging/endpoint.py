@@ -137,13 +137,9 @@ def check_url(endpoint: Endpoint, with_key: bool) -> None:
 def is_loopback(url: str) -> bool:
     """Whether the address is on this machine."""
     host = urlsplit(url).hostname or ""
-    return host == "localhost" or _address(host, "is_loopback")
-
-
-def _address(host: str, what: str) -> bool:
     try:
-        return bool(getattr(ipaddress.ip_address(host), what))
-    except ValueError:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # another name, not a number
         return False
 
 

@@ -76,8 +76,10 @@ class Assignment:
         local = self.metric == "selfcheck" and self.variant in LOCAL
         return not local and not any(row.replies for row in rows)
 
-    def of(self, path: Path, endpoint: Endpoint) -> str:
-        """What stays the same when it is gone on with: a budget is one for all invocations."""
+    def account(self, path: Path, endpoint: Endpoint) -> str:
+        """What names the account of its budget: the same for all invocations that judge this file
+        by this metric through this endpoint.
+        """
         same = [endpoint.chat_url, endpoint.model, str(path.resolve())]
         text = json.dumps([*same, self.metric, self.criterion, self.variant])
         return hashlib.sha256(text.encode()).hexdigest()
@@ -99,10 +101,9 @@ def judge_file(
     Returns `metric` and `scale`, `scored`, `unscored` {reason: n}, `mean`, 95 % `interval` over
     documents, `bounds` (the mean were all unscored rows worst or best), `baseline` (the constant
     answer's mean over the first hundred rows), `random` (that of verdicts drawn evenly),
-    `canaries`, `warnings`, `rows`,
-    `words` {reason: the first row's}, `steps`, `order` of rating and reason, `calls` (requests
-    sent), `reused` (replies kept from before), `cost`, `spent` (in USD, by all invocations). Raises
-    BadInput for an unusable file or endpoint.
+    `canaries`, `warnings`, `rows`, `words` {reason: the first row's}, `steps`, `order` of rating
+    and reason, `calls` (requests sent), `reused` (replies kept from before), `cost`, `spent` (in
+    USD, by all invocations). Raises BadInput for an unusable file or endpoint.
     """
     rows = read_rows(path, columns)
     judge = None
@@ -110,7 +111,7 @@ def judge_file(
         if endpoint is None:
             raise BadInput(f"{work.metric} needs a judge: give --judge-url and --judge-model")
         replies = ReplyStore.of_home()
-        judge = EndpointJudge(endpoint, replies, work.of(path, endpoint))
+        judge = EndpointJudge(endpoint, replies, work.account(path, endpoint))
     found = Assessment()
     if store is not None:
         found.steps_of = partial(evaluation_steps, store=store)

@@ -27,9 +27,8 @@ from tasks.evaluation.judging.replies import Reply, frequencies, read_choice, re
 from tasks.evaluation.judging.rows import Row, Score
 
 EXPLAINED_TOKENS = 200
-
-
 Reading = Literal["allowed", "published"]
+"""How stored replies are read: as those of a judge, or as the published code reads them."""
 
 
 @dataclass(frozen=True)

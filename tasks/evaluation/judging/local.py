@@ -40,7 +40,7 @@ class LocalJudge:
 
     @property
     def cost(self) -> float:
-        """Nothing."""
+        """USD spent: none, as the model is asked in this process."""
         return 0.0
 
     @classmethod

@@ -35,7 +35,6 @@ from tasks.evaluation.judging.rows import Row, Score
 
 if TYPE_CHECKING:
     from tasks.evaluation.embedding.embeddings import TextEncoder
-    from tasks.evaluation.judging.nli import Contradiction
 
 VARIANTS = ("prompt", "nli", "bertscore", "ngram")
 LOCAL = ("nli", "bertscore", "ngram")
@@ -50,7 +49,7 @@ class Tools:
     """What a variant works with: `prompt` a judge, `nli` a classifier, `bertscore` an encoder."""
 
     judge: Judge | None = None
-    classifier: "Contradiction | None" = None
+    classifier: Contradiction | None = None
     encoder: "TextEncoder | None" = None
 
     @classmethod
@@ -84,7 +83,7 @@ def selfcheck(tools: Tools, variant: str, rows: Sequence[Row]) -> list[Score]:
         for j in range(len(split[i]))
         for sample in row.samples
     ]
-    values = _pairwise_values(tools, [(split[i][j], sample) for i, j, sample in cells])
+    values = _unsupported(tools, [(split[i][j], sample) for i, j, sample in cells])
     found: dict[tuple[int, int], list[float | None]] = {}
     failures: dict[int, Unscored] = {}
     for (i, j, _), value in zip(cells, values, strict=True):
@@ -147,8 +146,8 @@ def _words(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
-def _pairwise_values(tools: Tools, pairs: Sequence[tuple[str, str]]) -> Sequence[float | Unscored]:
-    """Of each (sentence, sample) how far the sample is against the sentence."""
+def _unsupported(tools: Tools, pairs: Sequence[tuple[str, str]]) -> Sequence[float | Unscored]:
+    """Of each (sentence, sample), from 0 where the sample supports the sentence to 1."""
     if tools.classifier:
         return tools.classifier.probabilities(pairs)
     assert tools.judge is not None

@@ -47,7 +47,8 @@ class Request:
     @property
     def prompt(self) -> str:
         """The text it sends."""
-        return str(self.body["prompt"] if "prompt" in self.body else _said(self.body))
+        body = self.body
+        return str(body["prompt"] if "prompt" in body else body["messages"][0]["content"])
 
 
 class Sender:
@@ -63,7 +64,9 @@ class Sender:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Anew for each event loop, to which futures and connections belong."""
+        """The connections and the limit of requests at a time, for one event loop: futures and
+        connections belong to the loop they were made in.
+        """
         # Under a budget the first replies tell what a request really costs.
         first = 1 if self._purse.limited else None
         self._rate_limit = RateLimit(self.endpoint.concurrency, first)
@@ -105,7 +108,7 @@ class Sender:
             self._ended.set()
         if wait is None or self._breaker.open:
             return None
-        times = max(attempt, min(self._breaker.row - 1, MOST_DOUBLED))
+        times = max(attempt, min(self._breaker.in_a_row - 1, MOST_DOUBLED))
         pause = max(min(wait, self.endpoint.patience), self.endpoint.backoff * 2**times)
         if pause >= request.left:
             return None
@@ -178,8 +181,7 @@ class Sender:
             async for piece in response.content.iter_any():
                 content += piece
                 self._silence.heard()
-                # Counted as it comes, for a header that names the
-                # length need not be there, or be true.
+                # Counted as it comes: a header with the length may be missing, or false.
                 if len(content) > self.endpoint.max_bytes:
                     return response.status, response.headers, None
             if self._key:
@@ -233,8 +235,9 @@ def _shown(content: bytes | None) -> str:
 
 
 def _envelope(content: bytes, key: str | None) -> Sent:
-    """The parts of a chat completion that are kept, of thoughts without an answer that they are;
-    of a completion the log-probabilities of its tokens.
+    """What is kept of a chat completion: `content` (`<think>` where there are thoughts and no
+    answer), `finish_reason`, `tokens` with their log-probabilities, `usage`. Of a completion that
+    is no chat, `scored`, its `logprobs`, and `usage`.
     """
     try:
         body = json.loads(content)
@@ -274,10 +277,6 @@ def _masked(value: Any, key: str) -> Any:
     if isinstance(value, dict):
         return {_masked(name, key): _masked(inner, key) for name, inner in value.items()}
     return value
-
-
-def _said(body: Mapping[str, Any]) -> Any:
-    return body["messages"][0]["content"]
 
 
 def _alternatives(token: dict[str, Any]) -> list[dict[str, Any]]:

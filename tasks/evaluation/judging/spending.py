@@ -94,7 +94,9 @@ class Spending:
 
 
 class Purse:
-    """The accounts of one work by unit, all of which a request needs room in."""
+    """The accounts of one work by unit (USD, requests, tokens): a request is sent only where every
+    one of them has room for it.
+    """
 
     def __init__(self, accounts: Mapping[str, Spending]) -> None:
         self._accounts, self.empty = accounts, ""
@@ -105,7 +107,9 @@ class Purse:
         return any(account.budget is not None for account in self._accounts.values())
 
     def reserve(self, prompt: str, max_tokens: int) -> dict[str, float] | None:
-        """As of one account; `empty` then says which budget is used up."""
+        """See `Spending`: in every account, or in none. Where it gives None, `empty` says which
+        budget is used up.
+        """
         held: list[Spending] = []
         guess: dict[str, float] | None = None
         for unit, account in self._accounts.items():
@@ -120,17 +124,17 @@ class Purse:
         return guess
 
     def free(self, guess: Mapping[str, float]) -> None:
-        """As of one account."""
+        """See `Spending`: in every account."""
         for account in self._accounts.values():
             account.free(guess)
 
     def lose(self, guess: Mapping[str, float]) -> None:
-        """As of one account."""
+        """See `Spending`: in every account."""
         for account in self._accounts.values():
             account.lose(guess)
 
     def pay(self, guess: Mapping[str, float], reply: Mapping[str, Any]) -> None:
-        """As of one account."""
+        """See `Spending`: in every account."""
         for account in self._accounts.values():
             account.pay(guess, reply)
 

@@ -119,7 +119,9 @@ def score(
 def summary(
     found: Mapping[str, Column], n: int, groups: Sequence[Hashable] | None = None
 ) -> dict[str, Any]:
-    """The same of metrics by name; with `groups` (documents, say) intervals resample these."""
+    """What `score` gives, of columns by metric; with `groups` (documents, say) intervals resample
+    whole groups.
+    """
     return {
         "n": n,
         "corpus": {name: column.corpus() for name, column in found.items()},
@@ -150,7 +152,9 @@ def columns(
     metrics: Sequence[str],
     manner: Manner = PLAIN,
 ) -> dict[str, Column]:
-    """The same by metric."""
+    """The column of each metric, by its name. Raises BadInput as `score` does, and for a metric
+    that lacks what it needs (`check_metrics`).
+    """
     check_metrics(metrics, manner)
     if len(predictions) != len(references) or not all(references):
         raise BadInput(

@@ -4,7 +4,7 @@ Source: Porter, An algorithm for suffix stripping, 1980; the extensions are thos
 a few irregular words, y -> i after any consonant (`spy`, `spies`), `-ied`, `-fulli`, `-logi`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 
@@ -67,11 +67,6 @@ STEP_4 = (
     "ism", "ate", "iti", "ous", "ive", "ize",
 )
 # fmt: on
-
-
-def stems(words: Iterable[str]) -> dict[str, str]:
-    """The stem of each distinct lower-case word."""
-    return {word: stem(word) for word in set(words)}
 
 
 @lru_cache(maxsize=1 << 17)

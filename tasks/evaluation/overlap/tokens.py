@@ -5,6 +5,7 @@ sentences are its lines.
 """
 
 import re
+import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -19,6 +20,8 @@ WORDS = {
     "ascii": re.compile(r"[a-z0-9]+|[\n\0]"),
 }
 LINE, TEXT = -1, -2
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 @dataclass(frozen=True)
@@ -66,3 +69,10 @@ def rouge_form(irregular: dict[str, str] | None = None) -> Callable[[str], str]:
     """
     listed = irregular or {}
     return lambda word: word if len(word) <= 3 else listed.get(word) or stem(word)
+
+
+def squad_form(text: str) -> str:
+    """A text without case, punctuation, articles and double spaces, as SQuAD's published evaluation
+    compares answers (Rajpurkar et al. 2016).
+    """
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())

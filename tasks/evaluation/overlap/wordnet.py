@@ -78,9 +78,7 @@ def _synonyms(where: Path, word: str) -> frozenset[str]:
 def _forms(where: Path, word: str, kind: str) -> list[str]:
     """The base forms of a word that the index has."""
     listed = _exceptions(where, kind).get(word)
-    detached = [
-        word[: -len(old)] + new for old, new in ENDINGS[kind] if word.endswith(old)
-    ]  # fmt: skip
+    detached = [word[: -len(old)] + new for old, new in ENDINGS[kind] if word.endswith(old)]
     return [form for form in [word, *(listed or detached)] if form in _index(where, kind)]
 
 

@@ -52,13 +52,13 @@ def agree_file(
     """
     rows = [_Row(f"{path}, line {n}", fields) for n, fields in read_row_file(path, columns)]
     pairs = [(row.number(score), row.number(human)) for row in rows]
-    known = [(row, s, h) for row, (s, h) in zip(rows, pairs, strict=True) if None not in (s, h)]
-    if len(known) < 3:
+    rated = [(row, s, h) for row, (s, h) in zip(rows, pairs, strict=True) if None not in (s, h)]
+    if len(rated) < 3:
         raise BadInput(
-            f"{path} has {len(known)} rows with numbers in '{score}' and '{human}'; "
+            f"{path} has {len(rated)} rows with numbers in '{score}' and '{human}'; "
             "three are needed"
         )
-    used, scores, humans = zip(*known, strict=True)
+    used, scores, humans = zip(*rated, strict=True)
     groups = [row.name(group) for row in used] if group else None
     lengths = [float(len(str(row.value(text)))) for row in used] if text else []
     family = [row.flag(own) for row in used] if own else []

@@ -22,8 +22,8 @@ def krippendorff(
     full agreement, 0 that of chance; None where all ratings are the same or nothing can be paired.
     """
     width = max(map(len, ratings), default=0)
-    data = np.array([[np.nan if v is None else v for v in row] + [np.nan] * (width - len(row))
-                     for row in ratings], dtype=float).reshape(len(ratings), width)  # fmt: skip
+    whole = [[*row, *[None] * (width - len(row))] for row in ratings]
+    data = np.array(whole, dtype=float).reshape(len(ratings), width)  # None becomes nan
     paired = data[(~np.isnan(data)).sum(1) > 1]
     values = np.unique(paired[~np.isnan(paired)])
     if len(values) < 2:

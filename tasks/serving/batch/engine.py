@@ -148,7 +148,17 @@ class Answerer:
     @cached_property
     def asked(self) -> protocol.Asked:
         """How an answer is drawn, in the words of the server."""
-        return asked_of(self.settings)
+        settings = self.settings
+        return protocol.Asked(
+            temperature=settings.temperature,
+            top_k=settings.top_k,
+            top_p=settings.top_p,
+            min_p=settings.min_p,
+            repetition_penalty=settings.repetition_penalty,
+            presence_penalty=settings.presence_penalty,
+            frequency_penalty=settings.frequency_penalty,
+            response_format=settings.response_format,
+        )
 
     @property
     def asker(self) -> Asker:
@@ -231,20 +241,6 @@ class Answerer:
         most = self.settings.max_tokens or min(MOST_TOKENS, self.asker.room(prompt))
         seed = self.job.seed + number
         return self.asker.request(self.asked, prompt, most, seed, 0, on_token, on_end, None)
-
-
-def asked_of(settings: InferSettings) -> protocol.Asked:
-    """How an answer is drawn, in the words of the server."""
-    return protocol.Asked(
-        temperature=settings.temperature,
-        top_k=settings.top_k,
-        top_p=settings.top_p,
-        min_p=settings.min_p,
-        repetition_penalty=settings.repetition_penalty,
-        presence_penalty=settings.presence_penalty,
-        frequency_penalty=settings.frequency_penalty,
-        response_format=settings.response_format,
-    )
 
 
 def kept_replies(folder: Path) -> Iterator[tuple[int, Reply]]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from cluster.errors import BadInput
-from model.heads import Headed
+from model.heads import NO_LABEL, Headed
 from model.objectives.distillation import Distilled, Learner
 from model.objectives.transforms import Setup
 from tasks.tokens.encoder import Encoder
@@ -21,7 +21,6 @@ from tasks.tuning.headed import arrays_of, batch_of, scores
 from tasks.tuning.rows import Snippet
 from tasks.tuning.supervised import Example, pack, sample_numbers
 
-NO_LABEL = -100
 SCORED_ROWS = 8
 Arrays = dict[str, np.ndarray]
 

@@ -76,6 +76,7 @@ def _windows(
     length: int,
     questions: Sequence[Question],
 ) -> Iterator[Window]:
+    """Every text in windows of at most `length` tokens, the question, half at most, in each."""
     texts = {one.context for one in questions}
     encoded = {text: encoder.encode_marked(text, [(0, len(text))]) for text in texts}
     for number, one in enumerate(questions):
@@ -119,6 +120,9 @@ def _measure(
     windows: Sequence[Window],
     scores: Sequence[np.ndarray],
 ) -> Outcome:
+    """The answers that the scores `[T, 2]` of all windows come to; "" is a prediction only if
+    training had questions without an answer.
+    """
     best = [(-np.inf, 0, 0)] * len(rows)
     for window, row in zip(windows, scores, strict=True):
         found = best_span(window, row, longest)

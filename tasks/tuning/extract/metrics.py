@@ -3,29 +3,23 @@
 """
 
 import re
-import string
 from collections import Counter
 from collections.abc import Sequence
 
-ARTICLES = re.compile(r"\b(a|an|the)\b")
-PUNCTUATION = str.maketrans("", "", string.punctuation)
+from tasks.evaluation.overlap.tokens import squad_form
+
 SENTENCE = re.compile(r"[^.!?]+[.!?]*")
-
-
-def normal(text: str) -> str:
-    """What is compared."""
-    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
     """1 where the prediction is an answer; with no answer, where it is empty."""
-    return float(any(normal(prediction) == normal(answer) for answer in answers or [""]))
+    return float(any(squad_form(prediction) == squad_form(answer) for answer in answers or [""]))
 
 
 def word_f1(prediction: str, answers: Sequence[str]) -> float:
     """The best F1 of the prediction's words and an answer's; with no answer, 1 if it is empty."""
-    told = normal(prediction).split()
-    return max(_f1(told, normal(answer).split()) for answer in answers or [""])
+    told = squad_form(prediction).split()
+    return max(_f1(told, squad_form(answer).split()) for answer in answers or [""])
 
 
 def _f1(told: Sequence[str], right: Sequence[str]) -> float:
@@ -37,6 +31,6 @@ def _f1(told: Sequence[str], right: Sequence[str]) -> float:
 
 def nearest_sentence(question: str, context: str) -> str:
     """The sentence of a text that shares most words with a question."""
-    asked = set(normal(question).split())
+    asked = set(squad_form(question).split())
     sentences = SENTENCE.findall(context) or [context]
-    return max(sentences, key=lambda one: len(asked & set(normal(one).split()))).strip()
+    return max(sentences, key=lambda one: len(asked & set(squad_form(one).split()))).strip()

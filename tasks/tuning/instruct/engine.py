@@ -1,6 +1,5 @@
 """The engine of stage `instruct`: pairs to supervised rows, training, loss on held-out answers."""
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ from model import hub
 from model.flops import flops_per_token
 from model.objectives.modules import CausalLM
 from model.transformer import Transformer
+from tasks.data.row_files import write_json_lines
 from tasks.inference.generation import load_model
 from tasks.tokens.chat import NO_LOSS, supervised
 from tasks.tokens.encoder import Encoder
@@ -89,7 +89,7 @@ def tune(
     taught = {target for _, targets in train.examples for target in targets}
     if new := taught & encoder.special_ids - encoder.ends:  # its template's marks of a turn's end
         add_ends(draft.path, encoder.ends | new)
-    write_lines(draft.path / "heldout.jsonl", (pair.record() for pair in heldout.pairs))
+    write_json_lines(draft.path / "heldout.jsonl", (pair.record() for pair in heldout.pairs))
     write_history(draft)
 
 
@@ -187,7 +187,7 @@ def account(draft: Draft, sides: Sequence[Supervised], rejected: Counter[str]) -
         "training_rows": len(sides[0].pairs),
         "answers_cut": sum(side.cut for side in sides),
     }
-    write_lines(draft.path / "rejects.jsonl", (r for side in sides for r in side.rejects))
+    write_json_lines(draft.path / "rejects.jsonl", (r for side in sides for r in side.rejects))
 
 
 def program(base: Path, rows: Path, settings: InstructSettings, seed: int) -> Program:
@@ -217,8 +217,3 @@ def answer_loss(module: CausalLM, rows: dict[str, np.ndarray], device: str) -> f
         total += module.token_losses(**on_device(batch, module, device)).double().sum().item()
     module.cpu()
     return total / int((rows["targets"] != NO_LOSS).sum())
-
-
-def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """One JSON object a line."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))

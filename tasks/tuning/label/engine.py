@@ -76,6 +76,9 @@ def prepare(settings: LabelSettings, encoder: Encoder, config: ModelConfig) -> T
 def _pieces(
     encoder: Encoder, frame: Frame, sentences: Sequence[Sentence], length: int, last: bool
 ) -> Iterator[Piece]:
+    """Sentences cut between words into rows of at most `length` tokens; `last`: the tag of a word
+    is on its last token, not on its first.
+    """
     room = length - frame.marks
     for number, sentence in enumerate(sentences):
         words = list(enumerate(tokens_of_words(encoder, sentence.words)))

@@ -1,4 +1,4 @@
-"""Stage `preferences`, its engine: rows to tokens, and their log-probabilities by a model.
+"""The engine of stage `preferences`: rows to tokens, and their log-probabilities by a model.
 
 Letters: N answers, T positions.
 """

@@ -30,7 +30,7 @@ from tasks.tuning.text_to_text.rows import (
     Arrays,
     Layout,
     Sides,
-    Twin,
+    TextPair,
     batch_of,
     buckets,
     encode,
@@ -44,7 +44,7 @@ from tasks.tuning.trained_part import trained_part
 TRAINED, APART = "rows.safetensors", "validation.safetensors"
 WRITTEN_AT_ONCE = 32
 EXAMPLES = 5
-Measure = Callable[[Sequence[Twin], Sequence[str]], dict[str, float]]
+Measure = Callable[[Sequence[TextPair], Sequence[str]], dict[str, float]]
 """From rows and what was written for them to figures, the trivial baseline's among them."""
 log = logging.getLogger("headrace.text_to_text")
 
@@ -123,7 +123,7 @@ def program(base: Path, rows: Path, settings: TextToTextSettings, pad: int, seed
 
 def written(
     network: Network,
-    rows: Sequence[Twin],
+    rows: Sequence[TextPair],
     layout: Layout,
     settings: TextToTextSettings,
     draft: Draft,

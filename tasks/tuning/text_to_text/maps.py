@@ -8,12 +8,12 @@ import torch
 from model.alignment import Alignment
 from model.encoder_decoder import EncoderDecoder
 from model.generation import Network
-from tasks.tuning.text_to_text.rows import Layout, Twin
+from tasks.tuning.text_to_text.rows import Layout, TextPair
 
 
 @torch.inference_mode()
 def attention_maps(
-    network: Network, layout: Layout, rows: Sequence[Twin], texts: Sequence[str]
+    network: Network, layout: Layout, rows: Sequence[TextPair], texts: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Of each text, the tokens `read` and `written`, and by written token the `weights` of those
     that were read; empty for a network without a recurrent decoder that attends.

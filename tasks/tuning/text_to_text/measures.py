@@ -4,19 +4,19 @@ import re
 from collections.abc import Sequence
 
 from tasks.evaluation.overlap.scores import figure, score
-from tasks.tuning.text_to_text.rows import Twin
+from tasks.tuning.text_to_text.rows import TextPair
 
 LEAD = 3
 
 
-def translation(rows: Sequence[Twin], texts: Sequence[str]) -> dict[str, float]:
+def translation(rows: Sequence[TextPair], texts: Sequence[str]) -> dict[str, float]:
     """`bleu` and `chrf`, and those of the sources as they are (`bleu_copy`)."""
     found = _scores(rows, texts, ("bleu", "chrf"))
     copied = _scores(rows, [row.source for row in rows], ("bleu", "chrf"))
     return found | {f"{name}_copy": value for name, value in copied.items()}
 
 
-def summary(rows: Sequence[Twin], texts: Sequence[str]) -> dict[str, float]:
+def summary(rows: Sequence[TextPair], texts: Sequence[str]) -> dict[str, float]:
     """`rouge1`, `rouge2`, `rougeL` (F), and those of each source's first sentences
     (`rouge1_lead`).
     """
@@ -32,6 +32,8 @@ def first_sentences(text: str) -> str:
     return " ".join(parts[:LEAD])
 
 
-def _scores(rows: Sequence[Twin], texts: Sequence[str], metrics: Sequence[str]) -> dict[str, float]:
+def _scores(
+    rows: Sequence[TextPair], texts: Sequence[str], metrics: Sequence[str]
+) -> dict[str, float]:
     references = [list(row.targets) for row in rows]
     return {name: figure(v) for name, v in score(texts, references, metrics)["corpus"].items()}

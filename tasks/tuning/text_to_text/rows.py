@@ -27,8 +27,10 @@ Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Twin:
-    """A text to read, and one or several that may be written for it; `prompt` has the prefix."""
+class TextPair:
+    """A source, and one or several targets that may be written for it; `prompt` is the source
+    behind its prefix.
+    """
 
     id: str
     prompt: str
@@ -50,9 +52,9 @@ class Twin:
 class Sides:
     """Rows to train on, to stop by, and to measure on; and why others are none of them."""
 
-    train: list[Twin]
-    apart: list[Twin]
-    heldout: list[Twin]
+    train: list[TextPair]
+    apart: list[TextPair]
+    heldout: list[TextPair]
     rejects: Counter[str]
 
 
@@ -62,12 +64,12 @@ def rows_of(settings: TextToTextSettings) -> Sides:
     Raises BadInput for a row without its fields, and when a side is empty.
     """
     rejects: Counter[str] = Counter()
-    found = [read_twins(settings, settings.data, rejects)]
-    found += [read_twins(one, one.data, rejects) for one in settings.also]
+    found = [read_text_pairs(settings, settings.data, rejects)]
+    found += [read_text_pairs(one, one.data, rejects) for one in settings.also]
     if settings.heldout is None:
         _, heldout = split(found[0], settings.heldout_share)
     else:
-        heldout = read_twins(settings, settings.heldout, rejects)
+        heldout = read_text_pairs(settings, settings.heldout, rejects)
     known = {row.group for row in heldout}
     every = [row for rows in found for row in rows]
     train = [row for row in every if row.group not in known]
@@ -82,7 +84,7 @@ def rows_of(settings: TextToTextSettings) -> Sides:
     return Sides(train, apart, heldout[: settings.most_measured], +rejects)
 
 
-def read_twins(fields: PairsSettings, data: str, rejects: Counter[str]) -> list[Twin]:
+def read_text_pairs(fields: PairsSettings, data: str, rejects: Counter[str]) -> list[TextPair]:
     """The rows of a file, in hash order; those that are empty or repeated are counted."""
     rows = []
     for place, row in _records(data):
@@ -97,7 +99,7 @@ def read_twins(fields: PairsSettings, data: str, rejects: Counter[str]) -> list[
             rejects["empty"] += 1
         else:
             label = str(row.get("id", place))
-            rows.append(Twin(label, fields.prefix + source, source, tuple(written)))
+            rows.append(TextPair(label, fields.prefix + source, source, tuple(written)))
     kept = distinct(rows, lambda row: row.order)
     rejects["repeated_row"] += len(rows) - len(kept)
     return sorted(kept, key=lambda row: row.order)
@@ -126,7 +128,7 @@ class Layout:
     suffix: str
     start: Sequence[int]
 
-    def prompt(self, row: Twin) -> list[int]:
+    def prompt(self, row: TextPair) -> list[int]:
         """What is read before anything is written; a source that is too long loses its end."""
         ids = self.encoder.encode(row.prompt)
         behind = self.encoder.encode(self.suffix) if self.suffix else []
@@ -145,7 +147,9 @@ class Layout:
         return whole[:-1], [], [NO_LOSS] * (len(prompt) - 1) + written
 
 
-def encode(rows: Sequence[Twin], layout: Layout) -> list[tuple[list[int], list[int], list[int]]]:
+def encode(
+    rows: Sequence[TextPair], layout: Layout
+) -> list[tuple[list[int], list[int], list[int]]]:
     """Every target of every row as an example of its own."""
     prompts = [layout.prompt(row) for row in rows]
     return [
@@ -188,7 +192,7 @@ def buckets(arrays: Arrays, tokens: int) -> list[np.ndarray]:
 
 
 def widths(arrays: Arrays, name: str) -> np.ndarray:
-    """What a batch has at least for each row of one side."""
+    """Tokens that each row of one side takes in a batch, padding included."""
     return padded(arrays[f"{name}_length"], arrays[name].shape[1]).astype(np.int64)
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.evaluation.overlap.rouge import METRICS, rouge, signature
-from tasks.evaluation.overlap.stemmer import stems
+from tasks.evaluation.overlap.stemmer import stem
 from tasks.evaluation.overlap.wordnet import irregular_forms
 
 texts = st.text(alphabet="abc \n", max_size=40)
@@ -76,14 +76,8 @@ def test_stems_are_compared_only_when_asked() -> None:
 
 
 def test_stems_are_porters() -> None:
-    assert stems(["caresses", "hopping", "generalization", "sky", "größer", "a_b"]) == {
-        "caresses": "caress",
-        "hopping": "hop",
-        "generalization": "gener",
-        "sky": "sky",
-        "größer": "größer",
-        "a_b": "a_b",
-    }
+    words = ("caresses", "hopping", "generalization", "sky", "größer", "a_b")
+    assert [stem(word) for word in words] == ["caress", "hop", "gener", "sky", "größer", "a_b"]
 
 
 @given(texts, texts)

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 Name = Callable[[Any], list[Any]]
-"""Gives what stands for an object that is no plain value, or is what such stands for."""
+"""Of two kinds: gives the list that stands on the wire for an object that is no plain value, or
+gives back the object that such a list stands for.
+"""
 ITSELF = (type(None), bool, int, float, str)
 MANY = {kind.__name__: kind for kind in (list, tuple, set, frozenset, collections.deque)}
 PAIRS = {kind.__name__: kind for kind in (collections.Counter, collections.OrderedDict, dict)}

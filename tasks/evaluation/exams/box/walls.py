@@ -28,7 +28,7 @@ AT_FDCWD, AT_RECURSIVE, READ_ONLY = -100, 0x8000, 1
 DIE_WITH_PARENT, DUMPABLE, NO_NEW_PRIVILEGES, SECCOMP = 1, 4, 38, 22  # PR_* of prctl.h
 MOUNT_SETATTR, LANDLOCK = 442, 444  # these numbers are the same on every machine
 ABI = 3  # of Landlock, Linux 6.2: the first that also keeps files from being cut short
-EXECUTE, READ, LIST = 1, 4, 8
+EXECUTE, WRITE, READ, LIST = 1, 2, 4, 8  # LANDLOCK_ACCESS_FS_*: a file, but for the last
 READABLE = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
@@ -102,12 +102,12 @@ def _landlock(folder: str) -> None:
     reading = EXECUTE | READ | LIST
     python = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     allowed = dict.fromkeys((*READABLE, *python), reading)
-    allowed |= dict.fromkeys(DEVICES, READ | 2) | {folder: everything}
+    allowed |= dict.fromkeys(DEVICES, READ | WRITE) | {folder: everything}
     for path, rights in allowed.items():
         if not Path(path).exists():
             continue
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        rights = rights if Path(path).is_dir() else rights & (EXECUTE | READ | 2)
+        rights = rights if Path(path).is_dir() else rights & (EXECUTE | READ | WRITE)
         _call(LANDLOCK + 1, rules, 1, struct.pack("=Qi", rights, handle), 0)
         os.close(handle)
     _call(LANDLOCK + 2, rules, 0)

@@ -210,9 +210,8 @@ def _put_together(
         if any(metric == one.metric for one in task.metrics):
             figures[name] = column(metric, [grades[name] for grades in kept])
     first = task.metrics[0]
-    higher = (
-        METRICS[first.metric].higher if first.higher_is_better is None else (first.higher_is_better)
-    )
+    told = first.higher_is_better
+    higher = METRICS[first.metric].higher if told is None else told
     baselines = {
         name: guesses[name.partition("/")[0]]
         for name in figures

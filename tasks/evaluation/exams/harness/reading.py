@@ -23,7 +23,7 @@ from tasks.evaluation.exams.harness.task import Aggregate, Group, Task
 
 Values = dict[str, Any]
 MARKS = ("task", "group", "output_type", "dataset_path", "include")
-"""Keys by one of which a YAML file is of this kind."""
+"""Keys of which a YAML file of lm-evaluation-harness has one at least."""
 IDLE = (
     "task_alias",
     "group_alias",
@@ -109,9 +109,9 @@ def load_keys(path: Path, seen: tuple[Path, ...] = ()) -> Values:
 def read_task(path: Path) -> Task | Group:
     """The task or group of a YAML file. Raises BadInput naming what is wrong with it."""
     found = load_keys(path)
-    if not _is_group(found):
-        return _task(found, path)
-    return _group(found, path, _indexed(path.resolve().parent), {})
+    if "group" in found:
+        return _group(found, path, _indexed(path.resolve().parent), {})
+    return _task(found, path)
 
 
 def named_task(folder: Path, name: str) -> Task | Group | None:
@@ -120,10 +120,6 @@ def named_task(folder: Path, name: str) -> Task | Group | None:
     if name in index.tagged and name not in index.named:
         return Group(group=name, members=tuple(_member(name, index, {}, name)))
     return next(_member(name, index, {}, name), None) if name in index.named else None
-
-
-def _is_group(found: Values) -> bool:
-    return "group" in found
 
 
 def _indexed(folder: Path) -> Index:
@@ -161,12 +157,8 @@ def _group(found: Values, path: Path, index: Index, over: Values) -> Group:
         aggregates = [aggregates]
     refuse_code({"aggregate_metric_list": aggregates}, path)
     about = {"group": name, "members": tuple(members), "version": _version(found)}
-    return _validated(Group, {**about, "aggregates": tuple(_aggregates(aggregates, path))}, path)
-
-
-def _aggregates(given: list[Values], path: Path) -> Iterator[Aggregate]:
-    for one in given:
-        yield _validated(Aggregate, one, path)
+    means = tuple(_validated(Aggregate, one, path) for one in aggregates)
+    return _validated(Group, {**about, "aggregates": means}, path)
 
 
 def _listed(
@@ -201,7 +193,7 @@ def _member(name: str, index: Index, over: Values, group: str) -> Iterator[Task 
             yield from _member(inner, index, over, group)
         return
     path, found = index.named[name]
-    if _is_group(found):
+    if "group" in found:
         yield _group(found, path, index, over)
     else:
         yield _task({**found, **over}, path)

@@ -9,13 +9,14 @@ Source: lm-evaluation-harness 0.4.13, `ConfigurableTask.fewshot_context`, `build
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from cluster.errors import BadInput
 from tasks.evaluation.exams.harness.documents import Document, Row, read_split
-from tasks.evaluation.exams.harness.task import Task, Template
+from tasks.evaluation.exams.harness.task import Task
 from tasks.evaluation.exams.harness.templates import Writer
 
+Value = TypeVar("Value")
 SEED = 1234
 """Of examples; `--seed` of lm-evaluation-harness, whose third number is this one."""
 
@@ -130,15 +131,12 @@ class _Examples:
         return found
 
     def _example(self, row: Row) -> str:
+        """A row with its answer, by the templates of `fewshot_config`, else by the task's own."""
         task, few, writer = self.task, self.task.fewshot_config, self.writer
-
-        def own(mine: Template | None, its: Template | None) -> Template | None:
-            return its if mine is None else mine
-
-        question = writer.text(row, own(few.doc_to_text, task.doc_to_text))
-        choice = own(few.doc_to_choice, task.doc_to_choice)
+        question = writer.text(row, _or(few.doc_to_text, task.doc_to_text))
+        choice = _or(few.doc_to_choice, task.doc_to_choice)
         choices = None if choice is None else writer.choices(row, choice)
-        answer = writer.target(row, own(few.doc_to_target, task.doc_to_target))
+        answer = writer.target(row, _or(few.doc_to_target, task.doc_to_target))
         if isinstance(question, int) and choices is not None:
             question, choices = writer.choice(choices, question), None
         if choices is not None and isinstance(answer, int):
@@ -146,7 +144,7 @@ class _Examples:
         answer = answer[0] if isinstance(answer, list) else answer
         place = "an example"
         text = _text(task, question, place)
-        prefix = writer.field(row, task.gen_prefix if few.gen_prefix is None else few.gen_prefix)
+        prefix = writer.field(row, _or(few.gen_prefix, task.gen_prefix))
         delimiter = _or(few.target_delimiter, task.target_delimiter)
         if answer in (None, ""):
             return text + (delimiter if prefix and _bare(text, prefix) else "") + prefix
@@ -156,5 +154,5 @@ class _Examples:
         return text + parted + given + _or(few.fewshot_delimiter, task.fewshot_delimiter)
 
 
-def _or(own: str | None, other: str) -> str:
+def _or(own: Value | None, other: Value) -> Value:
     return other if own is None else own

@@ -134,9 +134,9 @@ class Task(Settings):
         if self.generation_kwargs is None:
             return {"temperature": 0.0, "do_sample": False, "max_gen_toks": MOST, "until": until}
         found: dict[str, Any] = {"until": until, **self.generation_kwargs}
-        return found | (
-            {"temperature": float(found["temperature"])} if "temperature" in found else {}
-        )
+        if "temperature" in found:
+            found["temperature"] = float(found["temperature"])
+        return found
 
     @property
     def max_tokens(self) -> int:

@@ -20,7 +20,7 @@ from tasks.evaluation.exams.definition import Exam, Row, read_rows, render
 
 PLAIN_FIELD = re.compile(r"{([A-Za-z_][A-Za-z0-9_]*)}")
 WRITTEN = "prompt_text"
-"""The column of prompts that no template of Jinja says as plainly."""
+"""The column of prompts that cannot be written as a template of Jinja."""
 NOTES = {
     "choice": "acc_bytes counts a choice's bytes without the space before it, Headrace's accuracy "
     "with it",
@@ -63,13 +63,13 @@ def write_task(exam: Exam, folder: Path) -> Path:
 
 
 def _columns(exam: Exam, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Rows as they are written: without the number of their line, with their prompt where it is
-    none that Jinja says.
+    """Rows as they are written: without the number of their line and, where the prompt cannot be a
+    template of Jinja, with the prompt in a column of its own.
     """
-    own = {} if _jinja(exam.prompt) is not None else {WRITTEN}
     found = [{k: v for k, v in row.items() if k != "line"} for row in rows]
-    for written, row in zip(found, rows, strict=True):
-        written |= {name: render(exam, row) for name in own}
+    if _jinja(exam.prompt) is None:
+        for written, row in zip(found, rows, strict=True):
+            written[WRITTEN] = render(exam, row)
     return found
 
 
