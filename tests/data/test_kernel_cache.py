@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba.core import entrypoints
 
 from cluster.home import cache_folder
 from tasks.data.kernels.caching import source_hash
@@ -133,3 +134,14 @@ def test_the_key_of_every_kernel_can_be_told():
             if function := getattr(value, "py_func", None):
                 assert source_hash(function)
     assert KERNELS
+
+
+def test_a_kernel_imports_no_package_that_extends_numba(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked_for(*_: object) -> None:
+        raise AssertionError("extensions of Numba are looked for")
+
+    monkeypatch.setattr(entrypoints, "_already_initialized", False)
+    monkeypatch.setattr(entrypoints.importlib_metadata, "entry_points", looked_for)
+    assert called(tmp_path / "clone") == (6, True)
