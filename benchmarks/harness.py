@@ -1,10 +1,11 @@
 """Tasks of lm-evaluation-harness: Headrace beside the harness itself, on the same YAML and model.
 
-    uv run --with lm-eval python benchmarks/harness.py [--data FOLDER] [--rows 100] [--parts ...]
+    uv run --with lm-eval python benchmarks/harness.py FOLDER [--rows 100] [--parts ...]
 
-Five tasks are written over public data (RTE and MRPC with two choices, wikitext-2 rolled over,
-GSM8K to be written, a cloze of TREC's questions), a group of two of them, and one small LLaMA of
-random weights. Then:
+Five tasks are written over public data in FOLDER: RTE and MRPC with two choices (cls/rte.zip,
+cls/mrpc.train.tsv.zst), wikitext-2 rolled over (pretrain/wikitext-2.valid.tokens.zst), GSM8K to be
+written (instruct/gsm8k.train.jsonl.zst), a cloze of TREC's questions (cls/trec_qc.zip); a group of
+two of them, and one small LLaMA of random weights. Then:
 
     requests    what both would ask, letter for letter
     figures     what `headrace exam` and the harness's `hf` backend find with the same folder
@@ -32,7 +33,6 @@ import yaml
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
-DATA = Path(__file__).parents[2] / "shared" / "data"
 CONTEXT = 512
 CLOSE = 1e-4
 PAIR = re.compile(
@@ -51,14 +51,14 @@ GROUP = {
 def main() -> int:
     """Print a line for each comparison; 1 where one fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("data", type=Path, help="the folder with the data sets")
     parser.add_argument("--rows", type=int, default=100, help="of each task")
     parser.add_argument("--parts", nargs="+", default=["requests", "figures", "served"])
     options = parser.parse_args()
     try:
         import lm_eval  # noqa: F401
     except ImportError:
-        sys.exit("lm-eval is not installed: uv run --with lm-eval python benchmarks/harness.py")
+        sys.exit("lm-eval is not installed: uv run --with lm-eval python benchmarks/harness.py ...")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HF_HOME"] = os.environ["HEADRACE_HOME"] = folder
         tasks, model = Path(folder, "tasks"), Path(folder, "model")

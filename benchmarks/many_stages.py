@@ -2,9 +2,9 @@
 
     uv run python benchmarks/many_stages.py [--stages 250 1000]
 
-The stages are one function in a user's file, with different settings. They are
-built in this process, without Prefect or Ray; then `headrace plan` and `headrace data` are timed as
-commands of their own, in a home whose services are up. Twice the stages should take twice the time.
+The stages are one function in a user's file, with different settings. They are built in this
+process, without Prefect or Ray; then `headrace plan` and `headrace data` are timed as commands of
+their own, in a home whose services are up. Twice the stages should take twice the time.
 """
 
 import argparse

@@ -25,10 +25,10 @@ def forecasts(home: Home = None, as_json: AsJson = False) -> None:
     """
     from cluster.runs import records
     from flows.views.laws import show_forecasts
-    from tasks.scaling.forecasts import coverage, everything
+    from tasks.scaling.forecasts import coverage, merged
 
     with output(as_json) as out:
-        found = everything(record.forecasts for record in records(root()))
+        found = merged(record.forecasts for record in records(root()))
         result = {"forecasts": found, **coverage(found)}
         out.result(result)
         show_forecasts(out, result)

@@ -37,13 +37,13 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def map_text(
     text: Artifact, draft: Draft, work: Callable[[Iterator[pa.RecordBatch], Splitter], None]
 ) -> Account:
-    """Sort the rows of every file of a text artifact; the account is closed into the draft.
+    """Split the rows of every file of a text artifact; the account is closed into the draft.
 
     Raises BadInput when the files are not what the artifact's manifest says, or not all its rows.
     `work(batches, rows)` is picklable: a module's function, or a `partial` of one.
     """
     files = text.files(PATTERN)
-    account = split_blocks(draft, files, partial(_sort_file, work), text_sizes(files))
+    account = split_blocks(draft, files, partial(_work_on_file, work), text_sizes(files))
     with forgetting(draft):
         check_rows(text, account.rows_in)
     account.close(draft)
@@ -51,11 +51,11 @@ def map_text(
 
 
 def text_sizes(files: Sequence[DataFile]) -> list[int]:
-    """About how many bytes of text files of a text artifact hold."""
-    return [file.record.size * 3 for file in files]  # Zstandard halves to quarters text
+    """About how many bytes of text each file of a text artifact holds."""
+    return [file.record.size * 3 for file in files]  # Zstandard leaves a half to a quarter of text
 
 
-def _sort_file(
+def _work_on_file(
     work: Callable[[Iterator[pa.RecordBatch], Splitter], None], file: DataFile, rows: Splitter
 ) -> None:
     try:
@@ -94,8 +94,8 @@ def make_blocks(
 ) -> Iterator[Path]:
     """Run `write(number, item, folder)` for every item; the finished folders, in order.
 
-    `sizes` are by item, in a `unit`, for progress; those in bytes of text also tell whether workers
-    are worth starting, unless it is said whether to stay `alone`.
+    `sizes` are those of the items, in a `unit`, for progress. In bytes of text they also decide
+    whether the work stays in this process; in another unit `alone` says so.
     A draft has one such pass. An error of `write` is raised as it is, and the finished blocks stay
     for the next attempt. Raises BadInput when the disk is full.
     """
@@ -123,7 +123,7 @@ def forget_blocks(draft: Draft) -> None:
 
 @contextlib.contextmanager
 def forgetting(draft: Draft) -> Iterator[None]:
-    """Remove the finished blocks where this raises BadInput: they are not to be gone on from."""
+    """Remove the finished blocks where the body raises BadInput: no next attempt may use them."""
     try:
         yield
     except BadInput:

@@ -36,7 +36,7 @@ TINY_HIDDEN, TINY_STEPS, TINY_RATE = 2, 3, 0.5
 
 
 def train(vectors: Artifact, settings: DenseSettings, seed: int, draft: Draft) -> None:
-    """Carry out the stage."""
+    """Train the network of stage `dense` and measure it; what the stage makes is in the draft."""
     rows = read_rows(settings, read_vectors(vectors.file(FILE)))
     count, features = rows.train.features_ND.shape
     sizes = (features, *settings.hidden, len(rows.names) or 1)
@@ -172,8 +172,9 @@ def gradient_gap(network: DenseNetwork, side: Side, seed: int) -> float:
 
 
 def steps(rows: Rows, settings: DenseSettings, seed: int) -> list[dict[str, Any]]:
-    """A training of a network of two inputs and two hidden units, on two rows of the task: their
-    features in the plane of most variance, its axes of deviation 1.
+    """A training, number by number, of a network of two inputs and two hidden units on two rows of
+    the task: their features in the plane in which those of all rows vary most, each axis scaled to
+    a standard deviation of 1.
     """
     plane_N2, _ = principal(rows.train.features_ND.astype(float))
     points_N2 = plane_N2 / np.maximum(plane_N2.std(0), 1e-12)

@@ -33,7 +33,7 @@ def told(artifacts: Iterable[Artifact]) -> list[Row]:
     return list(found.values())
 
 
-def everything(records: Iterable[Sequence[Row]]) -> list[Row]:
+def merged(records: Iterable[Sequence[Row]]) -> list[Row]:
     """The forecasts of several runs, oldest first; one that several runs tell of is there once,
     with what came of it if any of them knows.
     """

@@ -25,8 +25,8 @@ from tasks.tokens.permutation import permute
 from tasks.tokens.shards.stream import TokenStream
 from tasks.tokens.steps import Steps
 
-CHUNK = 1 << 22
-ORDER = 1 << 13
+CHUNK = 1 << 22  # tokens decoded at a time
+ORDER = 1 << 13  # samples whose order is worked out at a time, and kept for the next batches
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,9 @@
     checkpoints/.step-00000160/     one that is being written, or whose writer was killed
 
 Every rank writes and syncs its own file, in a thread, while training goes on up to the next update,
-or, where the tensors are copies, beyond it; rank 0 then writes
-`checkpoint.json` with the size and SHA-256 of each, renames the folder to its final name and syncs
-the parent. The newest two are kept, and those of steps that a job names. Files are safetensors:
-nothing that is loaded can run code.
+or, where the tensors are copies, beyond it. Rank 0 then writes `checkpoint.json` with the size and
+SHA-256 of each, renames the folder to its final name and syncs the parent. The newest two are kept,
+and those of steps that a job names. Files are safetensors: nothing that is loaded can run code.
 
 Where nodes have homes of their own, each file is copied to the shared store when it is written, and
 `checkpoint.json` last: what lies there counts, and a node copies it back to go on from.
@@ -51,7 +50,7 @@ class CheckpointFailed(RuntimeError):
 class Checkpoint:
     """A complete checkpoint: after which step, of which training, and its files' fingerprints.
 
-    Where a network was divided, of teams of so many ranks (`tasks.training.tensor_parallel`).
+    `team`: how many ranks had the network together (`tasks.training.tensor_parallel`).
     """
 
     path: Path

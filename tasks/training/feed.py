@@ -16,8 +16,8 @@ Pieces = list[dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class Feed:
-    """The batches of a job, of which so many ranks `together` have the same, without those that
-    are skipped.
+    """The batches of a job without those that are `skipped`. So many ranks `together` share their
+    samples (context or tensor parallel), and get the same.
     """
 
     job: TrainJob

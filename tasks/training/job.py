@@ -53,17 +53,16 @@ class Program:
 class TrainJob:
     """One training: what `train` needs to know beyond where it runs.
 
-    `build` is called on every rank, so it must pickle: a `functools.partial` of a
-    function of a module.
-    `batch_samples` are of all ranks together, fewer in the first steps where there is a `ramp`
-    (`tasks.tokens.steps`); at most `micro_samples` of one rank at a time. `data` is a
-    hash of what batches are made of: a checkpoint goes on with the same bytes only. Up to
-    `most_skipped` batches with an outrageous loss are skipped (`tasks.training.spikes`); with 0,
-    only a loss that is not finite ends the training. `flops_per_token`, forward and backward, are
-    for telling the speed. `layer_decay` is each layer's rate over that of the one above it.
-    With `stopping` it may end earlier, and ends with its best weights. `exams` are sat on the way.
-    `keep_state` leaves a checkpoint of the last step too, for another training to go on from;
-    those of `kept_steps` stay, whichever is the newest.
+    `build` is called on every rank, so it must pickle: a `functools.partial` of a function of a
+    module. `batch_samples` are of all ranks together, fewer in the first steps where there is a
+    `ramp` (`tasks.tokens.steps`); at most `micro_samples` of one rank at a time. `data` is a hash
+    of what batches are made of: a checkpoint goes on with the same bytes only. Up to `most_skipped`
+    batches with an outrageous loss are skipped (`tasks.training.spikes`); with 0, only a loss that
+    is not finite ends the training. `flops_per_token`, forward and backward, are for telling the
+    speed. `layer_decay` is each layer's rate over that of the one above it. With `stopping` it may
+    end earlier, and ends with its best weights. `exams` are sat on the way. `keep_state` leaves a
+    checkpoint of the last step too, for another training to go on from; those of `kept_steps` stay,
+    whichever is the newest.
     """
 
     build: Callable[[], Program]

@@ -47,7 +47,6 @@ from tasks.training.unread import Asked, Unread
 
 STDERR = 2  # sys.stderr may have been replaced by something without a file
 log = logging.getLogger("headrace.train")
-Told = dict[str, float]
 
 
 def train(job: TrainJob, placement: Placement) -> None:
@@ -104,37 +103,16 @@ class Trainer:
         with asked(shards):
             self.program = job.build()
         self.identity = job.identity(state.describe(self.program.module))
-        kept = [p.numel() for p in self.program.module.parameters() if p.requires_grad]
-        size = 12 * sum(kept)  # with two moments
-        more = len(job.kept_steps)
-        if more or math.isfinite(job.checkpoint_seconds):
-            world.agree(lambda: checkpoint.check_space(job.scratch / CHECKPOINTS, size, more))
+        self._check_space()
         self.done, self.tokens = 0, 0
-        if found:
-            found.check_job(self.identity)
-            self.done, self.tokens = found.step, found.tokens
-            # Before the network is divided: what is read is whole, whoever wrote it.
-            read = whole_reader(checkpoint.reader(found), self.program.module, found.team)
-            state.load_weights(self.program.module, read, shards)
-            log.info("going on from %s", found.path)
-        self.best: dict[str, Tensor] = {}
-        self.together = placement.context_parallel * placement.tensor_parallel
-        if placement.context_parallel > 1:
-            split_context_of(self.program.module, world, placement.context_parallel)
-        self.layout = divided(self.program.module, world, placement.tensor_parallel)
-        share = job.share(world.size // self.together, job.batch_samples)
-        self.engine, self.peaks = start_engine(
-            job, self.program, placement, self.layout, share, shards
-        )
-        history = world.broadcast(_history(job, self.done) if world.leads else None)
-        skipped, losses, self.scale, self.looks = history
-        self.feed = Feed(job, self.program, world, self.together, skipped)
-        self.most = job.optimizer.clip or math.inf
-        if found and self.looks.best is not None and world.leads:
-            self.best = state.read_best(self.program.module, checkpoint.reader(found))
-        if found:
+        # Before the network is divided: what is read is whole, whoever wrote it.
+        read = self._load_weights(found, shards) if found else None
+        self._start(placement, shards)
+        self._recall(found)
+        if read:
             made = self.done - self.scale.skipped
             state.load_moments(self.engine, self.layout, read, made)
+        self.most = job.optimizer.clip or math.inf
         hang = {"timeout": placement.hang_seconds, "exit": True, "file": STDERR}
         # It waits in C: a step that hangs with the interpreter's lock is ended too.
         self.alive = partial(faulthandler.dump_traceback_later, **hang)
@@ -147,12 +125,52 @@ class Trainer:
         # In fp16 a step is made or not by what came of it.
         self.behind = int(reads_late(world) and job.precision != "fp16")
         self.unread, self.told_at = deque[Unread](), 0.0
-        self.losses = LossWatch(losses) if job.most_skipped else None
         self.peak_flops = peak_flops(world.device, job.precision) if job.flops_per_token else 0.0
         if world.leads:
             self.metrics = MetricsFile(job.scratch, after=self.done)
             self.reporter = Reporter(job.scratch, job.steps, job.tracker, job.on_progress)
             self.reporter.final(self.done)
+
+    def _check_space(self) -> None:
+        """Raise BadInput where the disk has no room for the checkpoints."""
+        job, parameters = self.job, self.program.module.parameters()
+        size = 12 * sum(p.numel() for p in parameters if p.requires_grad)  # with two moments
+        more = len(job.kept_steps)
+        if more or math.isfinite(job.checkpoint_seconds):
+            folder = job.scratch / CHECKPOINTS
+            self.world.agree(lambda: checkpoint.check_space(folder, size, more))
+
+    def _load_weights(self, found: checkpoint.Checkpoint, shards: Shards | None) -> state.Read:
+        """Go on with a checkpoint's weights; what reads the rest of it."""
+        found.check_job(self.identity)
+        self.done, self.tokens = found.step, found.tokens
+        read = whole_reader(checkpoint.reader(found), self.program.module, found.team)
+        state.load_weights(self.program.module, read, shards)
+        log.info("going on from %s", found.path)
+        return read
+
+    def _start(self, placement: Placement, shards: Shards | None) -> None:
+        """Divide the network as the placement says, and start its engine."""
+        module, world = self.program.module, self.world
+        self.together = placement.context_parallel * placement.tensor_parallel
+        if placement.context_parallel > 1:
+            split_context_of(module, world, placement.context_parallel)
+        self.layout = divided(module, world, placement.tensor_parallel)
+        share = self.job.share(world.size // self.together, self.job.batch_samples)
+        self.engine, self.peaks = start_engine(
+            self.job, self.program, placement, self.layout, share, shards
+        )
+
+    def _recall(self, found: checkpoint.Checkpoint | None) -> None:
+        """What the steps before tell: skipped batches, last losses, loss scale, best weights."""
+        job, world = self.job, self.world
+        history = world.broadcast(_history(job, self.done) if world.leads else None)
+        skipped, losses, self.scale, self.looks = history
+        self.feed = Feed(job, self.program, world, self.together, skipped)
+        self.losses = LossWatch(losses) if job.most_skipped else None
+        self.best: dict[str, Tensor] = {}
+        if found and self.looks.best is not None and world.leads:
+            self.best = state.read_best(self.program.module, checkpoint.reader(found))
 
     def run(self) -> None:
         """All steps that are left, and checkpoints between them."""
@@ -225,7 +243,7 @@ class Trainer:
             return self.best.items()
         return state.named_weights(self.engine, self.layout)
 
-    def step(self, step: int, batches: "Prefetcher") -> Unread:
+    def step(self, step: int, batches: Prefetcher) -> Unread:
         """One optimizer step, with what the ranks together ask for after it."""
         started = time.monotonic()
         pieces, weights, tokens = self.feed.take(step, batches)
@@ -236,7 +254,7 @@ class Trainer:
         if self.behind:
             _, tokens, asked = self.agree([], tokens, due)
             updating = time.monotonic()
-            figures = self.ahead(step, names, mine, rate)
+            figures = self.ahead(step, mine, rate)
         else:
             found, tokens, asked = self.agree(mine.tolist(), tokens, due)
             self.watch(step, found[0])
@@ -271,10 +289,10 @@ class Trainer:
             **dict(zip(one.names, told, strict=True)),
         }
 
-    def ahead(
-        self, step: int, names: tuple[str, ...], mine: Tensor, rate: float
-    ) -> Callable[[], list[float | None]]:
-        """Have the device step, whatever comes of it; what reads its figures, and looks at them."""
+    def ahead(self, step: int, mine: Tensor, rate: float) -> Callable[[], list[float | None]]:
+        """Have the device step, whatever comes of it; a function that reads the figures of the step
+        later, and raises Spike where it should not have been made.
+        """
         norm = self.advance(rate, clipped(self.engine, self.layout, self.scale.value, self.most))
         means, own = self.world.mean_later(mine), self.world.later(norm.double().view(1))
 

@@ -25,8 +25,8 @@ def pieces_of(batch: Batch, micro: int) -> list[Piece]:
 
 
 def staged(piece: Piece, module: Any) -> Piece:
-    """A piece ready for a GPU: in memory that its copying needs no other copy of, and with the
-    begins of documents where the module takes them.
+    """A piece ready for a GPU: in pinned memory, from which it is copied while the GPU works, and
+    with the begins of documents where the module takes them.
     """
     more = {}
     if getattr(module, "takes_begins", False) and "documents" in piece:

@@ -101,10 +101,6 @@ def _adamw(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
     return AdamW(_marked(groups, *MEANS), lr=lr, betas=betas, eps=settings.epsilon, fused=True)
 
 
-def _muon(groups: list[Group], settings: OptimizerSettings) -> Optimizer:
-    return MuonWithAdamW(groups, settings)
-
-
 @eager
 class MuonWithAdamW(Optimizer):
     """Muon for matrices inside blocks, AdamW for all else, as one optimizer.
@@ -149,5 +145,5 @@ MAKERS: dict[OptimizerName, Callable[[list[Group], OptimizerSettings], Optimizer
     "rmsprop": _rmsprop,
     "adam": _adam,
     "adamw": _adamw,
-    "muon": _muon,
+    "muon": MuonWithAdamW,
 }

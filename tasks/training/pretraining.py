@@ -101,6 +101,19 @@ def train_network(
     load_trained(module, weights)
     without_mup(module)
     _keep_checkpoints(job, draft)
+    _record(job, config, settings, mixture, draft)
+    draft.facts |= {"epochs": round(job.batches.total / len(order), 3), "sources": sources}
+    return module
+
+
+def _record(
+    job: TrainJob,
+    config: ModelConfig,
+    settings: PretrainSettings,
+    mixture: Mixture | None,
+    draft: Draft,
+) -> None:
+    """Put into the draft what a finished training tells of itself, and its rows."""
     rows = list(read_rows(draft.scratch / METRICS))
     shutil.copyfile(draft.scratch / METRICS, draft.path / METRICS)
     draft.tokens = rows[-1]["tokens"]
@@ -108,7 +121,7 @@ def train_network(
     trained = Trained(
         objective=settings.of().identity(),
         context=settings.context,
-        seed=seed,
+        seed=job.seed,
         samples_seen=job.batches.total,
         steps=job.steps,
         batch_samples=job.batch_samples,
@@ -118,12 +131,9 @@ def train_network(
     draft.facts |= trained.noted() | {
         "vocab_size": config.vocab_size,
         "skipped_batches": read_skipped(draft.scratch),
-        "epochs": round(job.batches.total / len(order), 3),
-        "sources": sources,
         "history": thin(rows, ("step", "loss", "lr")),
-        **({"exams": points(rows)} if exams else {}),
+        **({"exams": points(rows)} if job.exams else {}),
     }
-    return module
 
 
 def _job(

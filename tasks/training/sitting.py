@@ -83,8 +83,8 @@ def sit(
     if any(failed for _, failed in everywhere):
         world.fail(error)
     sat = {name: one for part, _ in everywhere for name, one in part.items()}
-    inorder = {one.name: sat[one.name] for one in exams.sittings}
-    return {EXAMS: inorder, SECONDS: round(time.monotonic() - began, 6)}
+    in_order = {one.name: sat[one.name] for one in exams.sittings}
+    return {EXAMS: in_order, SECONDS: round(time.monotonic() - began, 6)}
 
 
 def _sit(

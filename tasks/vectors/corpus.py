@@ -1,4 +1,4 @@
-"""The words of a text artifact, as word vectors are made of them: lower case, by one file.
+"""The words of a text artifact, as word vectors are made of them: in lower case, in one file.
 
 A document is a line, or several where it is long: no more than word2vec takes for a sentence.
 Windows do not reach from line to line.

@@ -16,14 +16,14 @@ from cluster.store import Store
 from tasks.data import blocks
 from tasks.data.deduplication import candidates, phases
 from tasks.data.deduplication.stage import dedup
-from tests.data.deduplication.documents import PARCEL_BYTES, SETTINGS
+from tests.data.deduplication.documents import PARTITION_BYTES, SETTINGS
 
 
 def main(artifact: str, last: str, most: str = "") -> None:
     """Build, dying with SIGKILL instead of writing file number `last`; 0 is never."""
     if most:
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), resource.RLIM_INFINITY))
-    candidates.PARCEL_BYTES = PARCEL_BYTES
+    candidates.PARTITION_BYTES = PARTITION_BYTES
     written = []
 
     def mortal(write):  # type: ignore[no-untyped-def]

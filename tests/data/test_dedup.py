@@ -234,7 +234,7 @@ def test_files_in_another_order_give_the_same_bytes(run, read_path, tmp_path):
 def test_many_small_partitions_and_pieces_change_nothing(run, text_artifact, monkeypatch):
     artifact = text_artifact(a_bit_of_everything())
     one = run(artifact)
-    monkeypatch.setattr(candidates, "PARCEL_BYTES", 4000)
+    monkeypatch.setattr(candidates, "PARTITION_BYTES", 4000)
     monkeypatch.setattr(sets, "SETS_BYTES", 4096)
     monkeypatch.setattr("tasks.data.deduplication.exact.PIECE_BYTES", 3000)
     monkeypatch.setattr("tasks.data.deduplication.partitions.PIECE_BYTES", 3000)
@@ -358,7 +358,7 @@ def test_a_changed_or_missing_index_is_refused_by_name(run, text_artifact):
 def test_a_stage_killed_between_any_two_steps_goes_on(run, store, text_artifact, monkeypatch):
     """Every file that a phase writes, in turn, is the last before the kill."""
     artifact = text_artifact(a_bit_of_everything())
-    monkeypatch.setattr(candidates, "PARCEL_BYTES", 20000)
+    monkeypatch.setattr(candidates, "PARTITION_BYTES", 20000)
     clean = run(artifact, lines=True, passage_words=20)
     honest, written = phases.save, []
 

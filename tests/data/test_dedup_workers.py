@@ -22,7 +22,7 @@ from tasks.data.deduplication import candidates, phases, search
 from tasks.data.deduplication.stage import dedup
 from tasks.data.reading import intake
 from tasks.data.reading.stage import ReadSettings, read
-from tests.data.deduplication.documents import PARCEL_BYTES, SETTINGS, document, edited
+from tests.data.deduplication.documents import PARTITION_BYTES, SETTINGS, document, edited
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def store(ray_session, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADRACE_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr(intake, "BLOCK_BYTES", 1)
-        patch.setattr(candidates, "PARCEL_BYTES", PARCEL_BYTES)
+        patch.setattr(candidates, "PARTITION_BYTES", PARTITION_BYTES)
         for module in (blocks, search):
             patch.setattr(module, "SMALL_BYTES", 0)
         yield Store()

@@ -10,7 +10,7 @@ from cluster.runs import RunRecord
 from cluster.stage import build
 from cluster.store import Store
 from flows.publishing import results
-from tasks.scaling.forecasts import coverage, everything
+from tasks.scaling.forecasts import coverage, merged
 from tasks.scaling.law.stage import fit, forecast
 from tests import shell
 from tests.scaling.test_forecast import QUICK, grid, run, target
@@ -66,4 +66,4 @@ def test_bands_that_held_too_seldom_are_said_to() -> None:
     assert coverage(rows(36))["holds"] is True
     assert coverage(rows(28))["holds"] is False
     assert coverage(rows(28, beforehand=False))["coverage"] is None
-    assert len(everything([rows(3), rows(5)])) == 40
+    assert len(merged([rows(3), rows(5)])) == 40

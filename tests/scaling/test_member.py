@@ -24,6 +24,7 @@ from tasks.training.checkpoint import complete, read
 from tasks.training.job import CHECKPOINTS
 from tasks.training.outcome import out_of_memory
 from tasks.training.settings import OptimizerSettings
+from tests.tokens.made import append
 
 VOCABULARY, CONTEXT = 16, 16
 
@@ -45,7 +46,7 @@ def write_shards(seed: int, draft: Draft) -> None:
             for number in range(documents):
                 steps = generator.integers(1, 3, 100).cumsum() % (VOCABULARY - 1) + 1
                 ids = [*steps.tolist(), 0]
-                writer.add(split, ids, size=200, document=f"{split}/{number}", source="made")
+                append(writer, split, ids, size=200, document=f"{split}/{number}", source="made")
     draft.facts = writer.facts(0).noted()
 
 

@@ -1,6 +1,10 @@
 """Shards made of numbers: every training token says where it stands."""
 
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
 
 from cluster.artifact import Artifact
 from cluster.manifest import Ledger
@@ -8,9 +12,18 @@ from cluster.stage import build, stage
 from cluster.store import Draft, Store
 from tasks.tokens.packing.settings import PackingKind, PackingSettings
 from tasks.tokens.packing.stage import packing
-from tasks.tokens.shards.writer import ShardWriter
+from tasks.tokens.shards.writer import ShardWriter, narrow
 
 EOD = 0
+
+
+def append(
+    writer: ShardWriter, split: str, ids: Sequence[int], *, size: int, document: str, source: str
+) -> None:
+    """Append one document of `size` bytes to a split. Raises BadInput, see `narrow`."""
+    row = {"id": [document], "source": [source], "bytes": [size], "length": [len(ids)]}
+    tokens = narrow(np.array(ids, np.int64), len(writer.counts))
+    writer.extend(np.array([split]), tokens, pa.table(row))
 
 
 @stage(version=1, name="shards")
@@ -21,8 +34,9 @@ def write_documents(
     vocab = 1 << 16
     with ShardWriter(draft.path, ["train", "heldout"], vocab, shard_tokens) as writer:
         for number, (ids, source) in enumerate(zip(documents, sources, strict=True)):
-            writer.add("train", [*ids, EOD], size=len(ids), document=f"d{number}", source=source)
-        writer.add("heldout", [1, 2, EOD], size=2, document="held", source="a")
+            name, whole = f"d{number}", [*ids, EOD]
+            append(writer, "train", whole, size=len(ids), document=name, source=source)
+        append(writer, "heldout", [1, 2, EOD], size=2, document="held", source="a")
     draft.facts, draft.rows = writer.facts(EOD).noted(), writer.documents
     draft.ledger = Ledger.model_validate({"in": writer.documents, "out": writer.documents})
 

@@ -16,6 +16,7 @@ from tasks.tokens.shards.stage import shards
 from tasks.tokens.shards.writer import ShardWriter, token_dtype
 from tasks.tokens.vocabulary.settings import TokenizerSettings
 from tasks.tokens.vocabulary.stage import train_tokenizer
+from tests.tokens.made import append
 
 MakeText = Callable[[list[str]], Artifact]
 
@@ -138,10 +139,10 @@ def test_the_type_fits_the_largest_id() -> None:
 @pytest.mark.parametrize(("vocab_size", "largest"), [(1 << 16, 65_535), (70_000, 69_999)])
 def test_ids_at_the_edge_of_a_type_survive(tmp_path: Any, vocab_size: int, largest: int) -> None:
     with ShardWriter(tmp_path, ["train"], vocab_size, 100) as writer:
-        writer.add("train", [largest, 0], size=1, document="a", source="s")
+        append(writer, "train", [largest, 0], size=1, document="a", source="s")
         for wrong in (vocab_size, -1):
             with pytest.raises(BadInput, match=rf"token id {wrong} is not in the vocabulary of"):
-                writer.add("train", [wrong], size=1, document="b", source="s")
+                append(writer, "train", [wrong], size=1, document="b", source="s")
     column = pa.ipc.open_file(str(tmp_path / "train-00000.arrow")).read_all().column("tokens")
     assert column.to_pylist() == [largest, 0]
 

@@ -42,9 +42,11 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Index:
-    """N-grams of all items: `lengths` in words that occur, sorted `hashes`, each with its items.
+    """The n-grams of all items, by hash.
 
-    `owners[starts[k]:starts[k + 1]]` are the items that hold n-gram k.
+    `lengths`: how many words an n-gram may have, ascending (a short item is one n-gram of all its
+    words). `hashes` [G]: sorted. `owners[starts[k]:starts[k + 1]]`: the items that hold n-gram k,
+    by their place in the list of all items.
     """
 
     lengths: Ints
@@ -60,6 +62,7 @@ class Index:
         for number, item in enumerate(items):
             folded = fold_text(item.text)
             words = word_pattern().findall(folded)
+            # Where a script parts no words, `each` characters stand for one.
             each = letters_each(folded)
             if len(words) >= each * min(min_words, ngram):
                 lengths.add(length := min(each * ngram, len(words)))
@@ -105,7 +108,7 @@ class ItemVerdict(BaseModel):
     passage: str = ""
 
 
-def sort_block(
+def split_block(
     index_path: Path,
     items: Sequence[Item],
     settings: DecontaminateSettings,

@@ -22,15 +22,16 @@ SHOWN = 20
 def decontaminate(text: Artifact, settings: DecontaminateSettings, draft: Draft) -> None:
     """Set aside (or report) the documents that match; `items.jsonl` says which items were found.
 
-    Items of too few words are not looked for, and counted: `items_too_short`.
-    Its rows: `benchmark`, `id`, `ngrams`, `found` (how many are in the corpus), `dirty`, and an
-    example: `ngram`, `item`, `document`, `passage`. Later scores are split by `dirty`.
+    Rows of `items.jsonl`: `benchmark`, `id`, `ngrams` of the item, how many of them were `found` in
+    the corpus, `dirty` (one was), and the first match: `ngram`, `item`, `document`, `passage`.
+    Later scores are split by `dirty`. Items of too few words are not looked for; the metric
+    `items_too_short` counts them.
     Raises BadInput when an evaluation set cannot be read or holds nothing long enough to look for.
     """
     from functools import partial
 
     from tasks.data.blocks import map_text
-    from tasks.data.decontamination.search import Index, sort_block, too_short, verdicts
+    from tasks.data.decontamination.search import Index, split_block, too_short, verdicts
 
     items = read_items(settings)
     index = Index.build(items, settings.ngram, settings.min_words)
@@ -38,7 +39,7 @@ def decontaminate(text: Artifact, settings: DecontaminateSettings, draft: Draft)
     folder.mkdir(exist_ok=True)
     index.save(folder / "index.npz")
     share(folder)
-    work = partial(sort_block, folder / "index.npz", items, settings)
+    work = partial(split_block, folder / "index.npz", items, settings)
     account = map_text(text, draft, work)
     rows = verdicts(items, index, account.notes)
     short = too_short(items, rows)

@@ -1,8 +1,8 @@
 """Candidates: documents with the same hash, or the same key in a band, and what these connect.
 
 Candidates that are connected are verified together. Components are packed into partitions of about
-`PARCEL_BYTES` of text; a larger component is a partition of its own. Memory: 29 bytes per document,
-and one column of the signatures at a time.
+`PARTITION_BYTES` of text; a larger component is a partition of its own. Memory: 29 bytes per
+document, and one column of the signatures at a time.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Offsets
 from tasks.data.kernels.words import Hashes
 
-PARCEL_BYTES = 32 << 20
+PARTITION_BYTES = 32 << 20
 NONE = -1
 
 
@@ -62,7 +62,7 @@ def _pack(parents: Offsets, sizes: Offsets, fixed: int) -> npt.NDArray[np.int32]
     wanted = np.flatnonzero((members > 1) & (newer > 0))
     weights = np.bincount(parents, sizes, len(parents))[wanted].astype(np.int64)
     numbers = np.full(len(parents), NONE, np.int32)
-    numbers[wanted] = packed(weights, PARCEL_BYTES)
+    numbers[wanted] = packed(weights, PARTITION_BYTES)
     return numbers[parents]
 
 

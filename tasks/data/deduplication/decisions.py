@@ -42,7 +42,9 @@ Example = dict[str, str | float]
 
 @dataclass(frozen=True)
 class Rule:
-    """Which duplicates go. Without a threshold near ones stay. `folder` is for large sets."""
+    """Which duplicates go. Without a `threshold` (Jaccard) near ones stay; `folder` is where
+    shingle sets lie that memory has no room for.
+    """
 
     exact: bool
     threshold: float | None
@@ -59,8 +61,8 @@ class Rule:
 class Facts:
     """What was found; the facts of partitions add up.
 
-    `expected_pairs` is how many pairs there are for the linked ones found, as LSH finds a pair of
-    their similarity with a known probability.
+    `expected_pairs` estimates how many near duplicates there are: LSH finds a pair of a similarity
+    with a known probability p, so each pair that was linked stands for 1 / p.
     """
 
     exact_groups: int = 0
@@ -84,7 +86,7 @@ class Facts:
 
 
 def judge(rule: Rule, partition: Partition) -> pa.Table:
-    """The documents to remove, the one each gives way to, and whether that is a near duplicate.
+    """The documents to remove, which one stays for each, and whether it is a near duplicate.
 
     `Facts` are in the schema's metadata, as JSON.
     """
@@ -197,7 +199,8 @@ def _verdicts(
     gone = keepers != np.arange(len(order))
     gone &= ~about["fixed"].to_numpy()[order]
     twins = exact != np.arange(len(order))
-    keepers = np.where(twins, keepers[exact], keepers)  # who stays for a twin that goes itself
+    # What stays for an exact duplicate may itself go, as a near one: then its own keeper stays.
+    keepers = np.where(twins, keepers[exact], keepers)
     numbers = about["number"].to_numpy()[order]
     stays = keepers[gone]
     ids = about["id"].take(order[stays]).cast(pa.large_string())

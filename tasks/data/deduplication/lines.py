@@ -14,7 +14,9 @@ from tasks.data.kernels.words import FACTOR, OTHER_FACTOR, SEED, Hashes, Kinds, 
 
 @dataclass(frozen=True)
 class Lines:
-    """Finds the lines of so many words or more. The place of a line is that of its document."""
+    """Finds the lines of so many words or more. The place of a line is the number of its document,
+    so that lines of one document are no repeats of each other.
+    """
 
     least_words: int
 

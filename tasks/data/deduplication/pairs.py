@@ -3,7 +3,7 @@ that pairs above the threshold connect.
 
 Every pair of a bucket is compared or known to be settled: both are in one component already, their
 sizes differ too much, or (Jaccard distance is a metric) their distances to a third document do, or
-too many bits of one's bitmap lack in the other's (Sandes et al. 2020, arXiv 1711.07295).
+too many bits of one's bitmap are missing in the other's (Sandes et al. 2020, arXiv 1711.07295).
 A large bucket is first compared with its first document, which settles most of a giant cluster in
 linear time. Only in a bucket that would still take longer than `MOST_COMPARISONS` are the remaining
 pairs left out, and counted.
@@ -31,7 +31,12 @@ CHECKED, SKIPPED = 0, 1
 
 @dataclass
 class NearPairs:
-    """Components of n documents as a forest: roots are the lowest of each. Pairs linked so far."""
+    """The near duplicates found so far among `size` documents, and what they connect.
+
+    `parents` [size] is a union-find forest; the root of a component is its lowest document.
+    `pairs` and `similarities` are arrays of the pairs that made two components one; `tally` counts
+    the pairs that were compared (CHECKED) and left out (SKIPPED).
+    """
 
     size: int
     parents: Offsets = field(init=False)
@@ -56,7 +61,7 @@ class NearPairs:
         buckets: tuple[Offsets, Offsets],
         threshold: float,
     ) -> None:
-        """Compare what is in common buckets.
+        """Compare documents that share a bucket; link those as similar as the threshold.
 
         `sets`: sorted hashes and offsets of `documents` (ascending). `buckets`: places in
         `documents`, ascending in each bucket, and the offsets of the buckets.
@@ -114,14 +119,14 @@ class NearPairs:
 
 
 class _Output(NamedTuple):
-    """Room for the pairs that a kernel near_pairs."""
+    """Room for the pairs that a kernel links, [pairs, 2], and their similarities, [pairs]."""
 
     pairs: npt.NDArray[np.int64]
     similarities: Floats
 
 
 def _bitmaps(values: Hashes, offsets: Offsets, members: Offsets) -> Hashes:
-    """`[members, BITMAP_WORDS]`: a bit for each element of a set, several for the same bit."""
+    """`[members, BITMAP_WORDS]`: a bit for each element of a set; elements may share a bit."""
     out = np.zeros((len(members), BITMAP_WORDS), np.uint64)
     _fill_bitmaps(values, offsets, members, out)
     return out
@@ -251,7 +256,7 @@ def _fill_bitmaps(values: Hashes, offsets: Offsets, members: Offsets, out: Hashe
 
 @kernel
 def _missing(one: Hashes, other: Hashes) -> int:
-    """How many bits of one bitmap the other lacks: so many elements, or more, has it not."""
+    """How many bits of one bitmap the other lacks: at least so many elements does it not have."""
     total = np.uint64(0)
     for k in range(BITMAP_WORDS):
         bits = one[k] & ~other[k]

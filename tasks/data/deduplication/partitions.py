@@ -22,7 +22,7 @@ from tasks.data.deduplication.phases import load
 from tasks.data.deduplication.signatures import Block, key_columns
 
 PIECE_BYTES = 32 << 20
-PARCELS = b"partitions"
+PARTITIONS = b"partitions"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Partition:
                 pa.OSFile(str(here(path))) as source,
                 pa.ipc.open_file(source, options=options) as reader,
             ):
-                present = json.loads(reader.schema.metadata[PARCELS])
+                present = json.loads(reader.schema.metadata[PARTITIONS])
                 if self.number in present:
                     yield reader.get_batch(present.index(self.number))
 
@@ -101,7 +101,7 @@ def in_chunks(table: pa.Table, partitions: npt.NDArray[np.integer]) -> pa.Table:
         for start, end in zip(starts, ends, strict=False)
         for batch in table.slice(start, end - start).to_batches()
     ]
-    metadata = {PARCELS: json.dumps(present.tolist())}
+    metadata = {PARTITIONS: json.dumps(present.tolist())}
     return pa.Table.from_batches(batches, table.schema).replace_schema_metadata(metadata)
 
 

@@ -1,4 +1,4 @@
-"""The rows of a block sorted out: duplicates set aside, repeated text cut from what stays."""
+"""The rows of a block split: duplicates set aside, repeated text cut from what stays."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -63,10 +63,11 @@ def deduplicate(
     line_words: int | None,
     passage_words: int | None,
 ) -> tuple[Found, Account]:
-    """Search and sort out; the draft gets the text that stays, its index, and the ledger.
+    """Find the duplicates and remove them; the draft gets the text that stays, its index, and the
+    ledger.
 
-    Lines of `line_words` words or more and runs of `passage_words` words are cut where they have
-    an earlier place; None: they are not looked at.
+    Lines of `line_words` words or more and runs of `passage_words` words are cut where the same
+    stands earlier; None: they are not looked at.
     """
     fixed: list[Block] = []
     for artifact in earlier:
@@ -109,7 +110,7 @@ def rows_of(blocks: Sequence[Block]) -> int:
 
 
 def _split(work: Removal, rows: Splitter) -> None:
-    work = deepcopy(work)  # what it loads goes with it, not with the list of all work
+    work = deepcopy(work)  # its caches are freed with the copy; the list of all work lives on
     reasons = work.reasons
     for first, batch in work.block.batches():
         numbers = range(first, first + batch.num_rows)

@@ -27,8 +27,8 @@ from tasks.data.deduplication.signatures import Block, sign_block
 
 @dataclass(frozen=True)
 class Found:
-    """The documents to remove, in ascending order, and what became known on the way; `copy_of` has
-    the ids of `keepers`.
+    """The documents to remove (`numbers`, ascending); for each, which one stays (`keepers`), the id
+    of that one (`copy_of`), and whether it is a near duplicate. The signatures are files by block.
     """
 
     numbers: npt.NDArray[np.int64]

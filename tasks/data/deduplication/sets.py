@@ -22,7 +22,7 @@ Buckets = tuple[Offsets, Offsets]
 
 
 class ShingleSets:
-    """Sets of 64-bit hashes by document; more than `SETS_BYTES` of them go to a nameless file."""
+    """Sorted sets of hashes, 8 bytes each, by document; beyond `SETS_BYTES` in a nameless file."""
 
     def __init__(self, size: int, folder: Path):
         self.lengths = np.zeros(size, np.int64)

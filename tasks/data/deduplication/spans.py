@@ -140,7 +140,7 @@ SPANS = pa.schema(
 
 def _hash_block(ranges: int, work: tuple[Block, Offsets, Finder]) -> pa.Table:
     """The different spans of a block with the first place of each; a chunk per range."""
-    block, removed, find = deepcopy(work)  # what it loads goes with it, not with the list
+    block, removed, find = deepcopy(work)  # its caches are freed with the copy; the list lives on
     parts = [(np.zeros(0, np.uint64), np.zeros(0, np.uint64), np.zeros(0, np.int64))]
     for first, batch in block.batches(["text"]):
         spans = find(batch["text"], first)

@@ -65,9 +65,9 @@ def dedup(
 ) -> None:
     """Remove exact and near duplicates, then repeated lines and passages of what is left.
 
-    What the earlier artifacts `against` keep is removed; those are what the settings name, as
-    `earlier_artifacts` has them; and what the one `beside` keeps, of the same run. The artifact
-    holds an index of what it keeps, for that purpose.
+    Also removed is what other artifacts keep already: those `against`, which the settings name (see
+    `earlier_artifacts`), and `beside`, of the same run. So that later text can be compared with it
+    in turn, the artifact holds an index of what it keeps.
     Raises BadInput when an earlier artifact changed or the disk is full.
     """
     from tasks.data.deduplication.decisions import Rule

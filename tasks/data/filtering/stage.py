@@ -18,9 +18,7 @@ from cluster.stage import Outcome, stage
 from cluster.store import Draft
 from tasks.data.filtering import custom
 from tasks.data.filtering.rules import LINE_RULES
-from tasks.data.filtering.settings import (
-    FilterSettings,
-)
+from tasks.data.filtering.settings import FilterSettings
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -22,7 +22,7 @@ Flags = npt.NDArray[np.uint8]
 
 
 def fold(texts: pa.Array) -> pa.Array:
-    """The texts folded; `texts` itself where none has a character that is."""
+    """The texts folded; `texts` itself where no character needs it."""
     loose = holding(texts, folding(), 0xC2)
     if not loose.any():
         return texts
@@ -37,8 +37,8 @@ def fold_text(text: str) -> str:
 
 
 def holding(texts: pa.Array, table: Flags, least: int) -> npt.NDArray[np.bool_]:
-    """`[n]` which texts have a character of the table, of which none begins with a byte below
-    `least`.
+    """`[n]` which texts have a character that the table marks. `least` is the lowest byte that one
+    begins with in UTF-8: all below are passed over.
     """
     data, offsets = text_buffer(texts)
     out = np.zeros(len(texts), np.bool_)

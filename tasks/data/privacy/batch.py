@@ -11,7 +11,6 @@ from itertools import groupby
 from operator import itemgetter
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tasks.data.kernels.buffers import Bytes, text_array, text_buffer
@@ -19,7 +18,7 @@ from tasks.data.privacy.credentials import PEM_CHARS
 from tasks.data.privacy.obfuscation import fold
 from tasks.data.privacy.phones import phones
 from tasks.data.privacy.pii import FINDERS, Finder
-from tasks.data.privacy.prefilter.marks import SIEVES
+from tasks.data.privacy.prefilter.marks import PREFILTERS
 from tasks.data.privacy.prefilter.scan import scan
 from tasks.data.privacy.spans import Span, settle
 
@@ -73,10 +72,11 @@ def _finders(kinds: Iterable[str], regions: tuple[str, ...]) -> dict[int, tuple[
     """Kind and finder by the number of their prefilter."""
     finders: dict[int, tuple[str, Finder]] = {}
     for kind in kinds:
+        # Each kind has one finder and a prefilter of its name, but `secret`, which has two.
         for finder, prefilter in zip(FINDERS.get(kind, ()), (kind, "private_key"), strict=False):
             if finder is phones and regions:
                 finder = partial(phones, regions=regions)
-            finders[SIEVES.index(prefilter)] = kind, finder
+            finders[PREFILTERS.index(prefilter)] = kind, finder
     return finders
 
 
@@ -84,7 +84,7 @@ def _look(
     data: Bytes, begin: int, end: int, lo: int, hi: int, finder: Finder, prefilter: int
 ) -> list[tuple[int, int]]:
     """What a finder finds at bytes `lo` to `hi` of a text at `begin` to `end`, as bytes."""
-    ahead = PEM_CHARS if SIEVES[prefilter] == "private_key" else 0
+    ahead = PEM_CHARS if PREFILTERS[prefilter] == "private_key" else 0
     first, last = max(begin, lo - MARGIN), min(end, hi + MARGIN + ahead)
     raw = data[first:last].tobytes()
     if raw.isascii() and b"&" not in raw:
@@ -130,8 +130,5 @@ def replace_all(texts: pa.Array, found: Found, replacement: Callable[[str, str],
             growth[text + 1] += len(new) - (end - start)
             done = end
     parts.append(view[done : int(offsets[-1])])
-    return text_array(_bytes(parts), offsets - offsets[0] + np.cumsum(growth))
-
-
-def _bytes(parts: list[bytes | memoryview]) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(b"".join(parts), np.uint8)
+    replaced = np.frombuffer(b"".join(parts), np.uint8)
+    return text_array(replaced, offsets - offsets[0] + np.cumsum(growth))

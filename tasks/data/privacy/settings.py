@@ -12,16 +12,8 @@ from cluster.settings import NONE, Content, Contents, Settings
 from tasks.data.privacy.names import identity
 
 Kind = Literal["email", "ip", "phone", "card", "iban", "national_id", "secret", "address", "name"]
-
-
 KEY_VARIABLE = "HEADRACE_REDACT_KEY"
-
-
 KEY_CHARS = 16
-
-
-def _model_hash(model: str) -> str:
-    return identity(model)
 
 
 def _labelled_hash(path: Path) -> str:
@@ -31,7 +23,7 @@ def _labelled_hash(path: Path) -> str:
 
 
 def _keyed(how: str) -> str:
-    """The manner; of pseudonyms, with a hash of their key."""
+    """`how`, for pseudonyms with a hash of their key: another key gives another text."""
     key = f":{hashlib.sha256(pseudonym_key()).hexdigest()}" if how == "pseudonymise" else ""
     return how + key
 
@@ -39,7 +31,7 @@ def _keyed(how: str) -> str:
 class NameSettings(Settings):
     """The model that recognises person names."""
 
-    model: Annotated[str, Content(_model_hash)] = Field(
+    model: Annotated[str, Content(identity)] = Field(
         description="folder of a Hugging Face token classification model, or the name of an "
         "installed spaCy pipeline"
     )

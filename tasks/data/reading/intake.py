@@ -1,4 +1,4 @@
-"""The files of a source, taken in: rows named, batched, and sorted into good and bad."""
+"""The files of a source, taken in: rows named, batched, and split into good and bad."""
 
 import logging
 from collections import Counter, deque
@@ -65,10 +65,10 @@ def blocks(source: Source, erasures: Sequence[Erasure]) -> Iterator[Block]:
         if group and size + file.size > BLOCK_BYTES:
             yield new(tuple(group))
             group, size = [], 0
-        first, *others = parts(file, source.settings)
-        for part in [first, *others] if others else []:
-            yield new(((file, license),), part=part)
-        if not others:
+        pieces = parts(file, source.settings)
+        if len(pieces) > 1:
+            yield from (new(((file, license),), part=part) for part in pieces)
+        else:
             group.append((file, license))
             size += file.size
     if group:
@@ -103,7 +103,7 @@ def read_block(block: Block, rows: Splitter) -> None:
 
 
 class Intake:
-    """Reads the files of one block into a sorter.
+    """Reads the files of one block into a splitter.
 
     `licenses` counts good rows by license, `bad` the malformed ones, `renamed` ids that a file had
     twice, `ignored` members of archives in no known format; `places` tells where the first bad rows

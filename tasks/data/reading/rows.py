@@ -147,7 +147,9 @@ def label_of(value: Any) -> str | None:
 
 
 def in_order(good: pa.RecordBatch, others: Sequence[Record]) -> Iterator[Found]:
-    """Good rows and records, by place; both are sorted already."""
+    """Good rows and records, by place; both are sorted already. Records with a reason go to another
+    file, so the batch is not cut for them.
+    """
     start, places = 0, good["place"].to_numpy()
     for record in others:
         if record.reason is None:

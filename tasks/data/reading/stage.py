@@ -22,7 +22,7 @@ SHOWN_KEYS = 20
 
 
 class ReadSettings(ReadingSettings):
-    """Where the text comes from, too."""
+    """The sources, and how much of them may be unusable."""
 
     sources: Annotated[tuple[SourceSettings, ...], hashes.SOURCES]
 

@@ -18,7 +18,7 @@ def read_source(settings: SourceSettings) -> tuple[pa.Table, Account]:
     Raises BadInput where stage `read` does, for damaged files and missing fields.
     """
     (source,) = resolve((settings,))
-    account, tables = Account(), []
+    account = Account()
     with tempfile.TemporaryDirectory() as folder:
         for number, block in enumerate(blocks(source, ())):
             with Splitter(Path(folder), number) as rows:

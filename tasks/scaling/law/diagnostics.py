@@ -40,9 +40,7 @@ def suspects(fitted: Fitted) -> list[int]:
 
 
 def _freedoms(problem: Problem, theta_P: np.ndarray) -> np.ndarray:
-    """One less the leverage [N] of each run, the share of its error that the fit does not follow;
-    at least a quarter.
-    """
+    """1 - leverage [N]: the share of a run's error that the fit does not follow; at least 1/4."""
     jacobian_NP = problem.law.evaluate(theta_P[None], problem.columns)[1][0]
     length_P = np.maximum(np.linalg.norm(jacobian_NP, axis=0), 1e-300)
     return np.maximum(1 - (np.linalg.qr(jacobian_NP / length_P)[0] ** 2).sum(axis=1), 0.25)
@@ -87,8 +85,8 @@ def sensitivity(columns: Columns, form: str, at: Columns | None) -> Table:
     rightly gives another answer, and how far apart they lie is part of the answer.
     """
     work_N = columns["params"] * columns["tokens"]
-    five = max(1, len(work_N) // 50)
-    everything, worst = np.arange(len(work_N)), np.argsort(columns["loss"])[:-five]
+    few = max(1, len(work_N) // 50)
+    everything, worst = np.arange(len(work_N)), np.argsort(columns["loss"])[:-few]
     cheap = np.argsort(work_N)[max(1, len(work_N) // 5) :]
     choices: list[tuple[str, str | None, float | None, np.ndarray]] = [
         (f"Huber, delta {delta:g}", "huber", delta, everything) for delta in (1e-4, 1e-3, 1e-2)
@@ -97,7 +95,7 @@ def sensitivity(columns: Columns, form: str, at: Columns | None) -> Table:
         ("least absolute deviations", "lad", None, everything),
         ("squares of log loss", "huber", robust.SQUARES_DELTA, everything),
         ("squares of loss", "squares", None, everything),
-        (f"without the {five} highest losses", "huber", 1e-3, worst),
+        (f"without the {few} highest losses", "huber", 1e-3, worst),
         ("without the cheapest fifth", "huber", 1e-3, cheap),
     ]
     rows = []

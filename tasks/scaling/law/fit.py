@@ -15,15 +15,9 @@ from tasks.scaling.law.laws import LAWS, PARAMETERS, Law
 from tasks.scaling.law.robust import Problem
 from tasks.scaling.law.runs import REQUIRED, Columns
 
-DEFAULT_DELTA = 1e-3
-
-
+DEFAULT_DELTA = 1e-3  # of Huber's loss, in log units
 WIDEST_FLOOR = 0.5  # nats: a wider 90 % band of E means that E is not identifiable
-
-
-BAND = (0.05, 0.95)
-
-
+BAND = (0.05, 0.95)  # quantiles
 Report = dict[str, Any]
 
 
@@ -176,10 +170,10 @@ def _doubts(problem: Problem, theta_P: np.ndarray, floor: list[float] | None) ->
 
 
 def _frontier(form: str, columns: Columns, law: Mapping[str, float]) -> dict[str, float]:
-    """Kaplan's third law: the least loss at compute C = k params tokens is (C_c / C)^alpha_C, that
-    of params ~ C^a.
+    """Kaplan's third law: the least loss at compute C = k params tokens is (C_c / C)^alpha_C, of a
+    network whose params grow as C^a.
 
-    k is what the runs cost where they have a `flops` column, else 6.
+    k is the median cost of the runs where they have a `flops` column, else 6.
     """
     if form != "kaplan":
         return {}

@@ -54,7 +54,7 @@ def fit_columns(
     predict: Sequence[Sequence[float]] = (),
     given: Law | None = None,
 ) -> Report:
-    """Fit runs given as columns [N]; the report has the keys of the command contract.
+    """Fit runs given as columns [N]; the report is what `headrace fit --json` prints.
 
     `loss` is huber (default) with `delta` (default 1e-3) or lad, which has none, of log residuals,
     or squares of the loss itself, which is the default of `tied` (Gadre 2024, appendix); `power`
@@ -62,8 +62,8 @@ def fit_columns(
     standard errors. `predict` are places (params, tokens), for repeated also unique tokens, for
     power (x,); see `prediction.predict` for their 90 % bands. `given` is the form's law with some
     parameters known (`laws.keeping`). A row that is there several times is one run, and a warning
-    says so. Raises BadInput for an unknown form or loss, fewer
-    runs than parameters, and a prediction the form cannot make.
+    says so. Raises BadInput for an unknown form or loss, fewer runs than parameters, and a
+    prediction the form cannot make.
     """
     _check_form(form)
     _check_loss(loss, delta)

@@ -13,14 +13,10 @@ from tasks.scaling.law.runs import Columns
 
 # Runs whose FLOPs differ by less than this ratio belong to one budget.
 SAME_BUDGET = 1.2
-
-
 BIAS = (
     "parabolas in log params are biased, noise or not, where alpha and beta differ, and more so on "
     "wide or off-centre grids: set the exponents beside those of --form chinchilla"
 )
-
-
 TOO_FEW = "fewer than 3 sizes, which a parabola needs"
 
 

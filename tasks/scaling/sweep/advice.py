@@ -77,8 +77,7 @@ def _edge(group: list[MemberSettings], vocab_size: int) -> list[str]:
     return [
         f"the best size at {budget:.2g} FLOPs will lie at an edge: its runs have "
         f"{ratios[0]:.3g} to {ratios[-1]:.3g} tokens a parameter, the optimum is near {low:g} to "
-        f"{high:g}; "
-        f"add {side} models"
+        f"{high:g}; add {side} models"
     ]
 
 

@@ -7,7 +7,8 @@
 4. The batch grows as tokens^0.571 (Step Law), from 512 tokens at 3.5M, in whole samples.
 5. Learning rate, warm-up and cooldown are those of the recipe (`plan`).
 
-All that costs about 13 times the largest budget less what trunks share, which settles that one.
+All of it costs about 13 times the largest budget, less what trunks share: so the total sets that
+budget.
 """
 
 import math

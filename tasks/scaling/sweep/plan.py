@@ -6,10 +6,10 @@ on so many tokens a parameter (`ratios`, an over-training ladder) or on given `t
 Depth, head size, batch and context are the same for all members, since mixing them triples the
 residuals of a fit. Learning rates go with the width by default, as one rate at every width is too
 fast for wide members or too slow for narrow ones, which bends the law: those of matrices and head
-fall as 1 / width from `optimizer.base_width` on. With the tokens of a width's longest run they all
-fall as far as `horizon` says. Runs of one width branch off one trunk
-before their cooldown (Hu et al. 2024, MiniCPM; Hagele et al. 2024), so they share its tokens and
-are, to the bit, the runs that would have started from scratch.
+fall as 1 / width from `optimizer.base_width` on. `horizon` says how fast all of them fall with the
+tokens of a width's longest run. Runs of one width branch off one trunk before their cooldown (Hu et
+al. 2024, MiniCPM; Hagele et al. 2024), so they share its tokens and are, to the bit, the runs that
+would have started from scratch.
 """
 
 from collections import defaultdict

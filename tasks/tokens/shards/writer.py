@@ -91,12 +91,6 @@ class ShardWriter:
         """Tokens added."""
         return sum(split.tokens for split in self.splits.values())
 
-    def add(self, name: str, ids: Sequence[int], *, size: int, document: str, source: str) -> None:
-        """Append one document of `size` bytes to a split. Raises BadInput, see `narrow`."""
-        row = {"id": [document], "source": [source], "bytes": [size], "length": [len(ids)]}
-        tokens = narrow(np.array(ids, np.int64), len(self.counts))
-        self.extend(np.array([name]), tokens, pa.table(row))
-
     def extend(self, split_N: np.ndarray, tokens: np.ndarray, rows: pa.Table) -> None:
         """Append N documents: the name of each one's split, their tokens end to end, and their
         `id`, `source`, `bytes` and `length` in tokens.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Words = tuple[Bytes, Offsets]
 Counts = npt.NDArray[np.int64]
-# Surrogates, which no text holds, are exactly one of these.
+# Code points classed at a time. Surrogates, which no text holds, are exactly one chunk.
 CHUNK = 0x800
 CLASSES = {r"\p{L}": LETTER, r"\p{N}": NUMBER, r"\s": SPACE}
 
@@ -90,7 +90,7 @@ def _character_classes() -> npt.NDArray[np.uint8]:
             if 0xD800 <= first < 0xE000:
                 continue
             left_out = split.pre_tokenize_str("".join(map(chr, range(first, first + CHUNK))))
-            # All, and then without those that the pattern leaves over: it removes what it matches.
+            # Set for all, then taken from those that are left over: the split removes its matches.
             table[first : first + CHUNK] |= bit
             for _, (begin, end) in left_out:
                 table[first + begin : first + end] ^= bit

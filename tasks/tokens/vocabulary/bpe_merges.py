@@ -4,6 +4,13 @@ The merges are those of `tokenizers`, oddities included, whose algorithm this is
 pair first, of equals the one with the smallest ids, or by `lexical` ties the greatest strings;
 counts change only where a merge is applied. The heap may hold counts that are out of date; they are
 mended when they come up.
+
+    pairs   an open-addressing table, a row a pair: KEY (left id << 32 | right id), its TOTAL in the
+            text, HEAD (the first node of the list of words in which it became more frequent)
+    nodes   those lists: WORD, and the NEXT node; node 0 ends every list
+    keys    by node, the pair whose list it is in
+    used    how many pairs, and how many nodes, there are
+    heap    (-total, key, head) of the pairs that may be merged
 """
 
 import heapq
@@ -56,7 +63,7 @@ def learn_merges(
     while size < wanted and len(heap):
         negative, key, head = pop(heap, strings) if lexical else heapq.heappop(heap)
         total = pairs[_place(pairs, key), TOTAL]
-        if -negative != total:
+        if -negative != total:  # out of date: back it goes, with what is true now
             if lexical:
                 push(heap, (-total, key, head), strings)
             else:

@@ -5,7 +5,7 @@ import random
 from tasks.data.deduplication.settings import DedupSettings
 
 SETTINGS = DedupSettings(lines=True, passage_words=20)
-PARCEL_BYTES = 10_000  # many partitions of few documents
+PARTITION_BYTES = 10_000  # many partitions of few documents
 WORDS = [f"word{i}" for i in range(500)]
 
 

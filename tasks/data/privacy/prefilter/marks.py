@@ -3,8 +3,10 @@
 from tasks.data.kernels import kernel
 
 # What is looked for, each a bit of `wanted`; marks carry the number of the bit.
-SIEVES = ("secret", "private_key", "email", "iban", "card", "national_id", "ip", "phone", "address")
-SECRET, PRIVATE_KEY, EMAIL, IBAN, CARD, NATIONAL_ID, IP, PHONE, ADDRESS = range(len(SIEVES))
+PREFILTERS = (
+    "secret", "private_key", "email", "iban", "card", "national_id", "ip", "phone", "address",
+)  # fmt: skip
+SECRET, PRIVATE_KEY, EMAIL, IBAN, CARD, NATIONAL_ID, IP, PHONE, ADDRESS = range(len(PREFILTERS))
 
 
 @kernel

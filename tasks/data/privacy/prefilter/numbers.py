@@ -15,7 +15,7 @@ from tasks.data.privacy.prefilter.marks import (
 
 
 @kernel
-def number(t, lo, hi, i, wanted, marks, flags, words):
+def number(t, lo, hi, i, wanted, marks, words):
     """A run of digits and separators that begins at i (`spans.RUN`); its end, and the marks."""
     digits, groups, dotted, fours, threes = 0, 0, 0, 0, 0
     before, last = 0, 0  # lengths of the two groups before

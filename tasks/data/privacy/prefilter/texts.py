@@ -40,7 +40,7 @@ def prefilter_texts(
 
 @kernel
 def _prefilter(t, lo, hi, plain, wanted, marks, flags, prefixes, lengths, words, names):
-    """Mark one text; whether it was in the spelling it was said to be in."""
+    """Mark one text. With `plain`, False as soon as it turns out not to be in plain spelling."""
     i = lo
     numbers = False
     while i < hi:
@@ -52,7 +52,7 @@ def _prefilter(t, lo, hi, plain, wanted, marks, flags, prefixes, lengths, words,
             if i > lo and flags[t[i - 1]] & WORD:
                 i = _word(t, lo, hi, i, wanted, marks, flags, prefixes, lengths)
             else:
-                i = number(t, lo, hi, i, wanted, marks, flags, words)
+                i = number(t, lo, hi, i, wanted, marks, words)
         elif stop == FOREIGN:
             if plain:
                 return False
