@@ -21,8 +21,8 @@ class DenseSettings(TrainSettings):
     )
     loss: Loss = Field(
         "cross_entropy",
-        description="cross_entropy: the likelihood of classes; mse: of numbers, which are the "
-        "outputs and noise of one deviation",
+        description="cross_entropy: the likelihood of classes; mse: that of numbers, taken as the "
+        "output and Gaussian noise of one variance",
     )
     hidden: tuple[int, ...] = Field((64,), description="outputs of each hidden layer")
     activation: Activation = Field("relu", description="between layers")

@@ -16,7 +16,7 @@ from cluster.errors import BadInput
 from model import hub, hub_config, hub_heads
 from tasks.tokens.chat import write_tokenizer_config
 from tasks.tokens.origins import tokenizer_files, whole_of
-from tasks.tokens.roles import NAMES, NUMBERS
+from tasks.tokens.roles import ID_FILES, TOKEN_FILES
 
 if TYPE_CHECKING:
     from model.generation import Network
@@ -48,7 +48,7 @@ def write_folder(
         about = _write_weights(Path(scratch) if whole != source else whole, to, type_)
     for file in tokenizer_files(whole):
         shutil.copyfile(file, to / file.name)
-    if not any((to / name).is_file() for name in NAMES):
+    if not any((to / name).is_file() for name in TOKEN_FILES):
         write_tokenizer_config(to, config.context)
     if config.family != "encoder" and hub_heads.read(about) is None:
         _write_generation(to, about, encoder)
@@ -76,7 +76,7 @@ def _write_generation(to: Path, about: dict[str, Any], encoder: "Encoder") -> No
     """Which tokens begin, end and fill what `generate` of Transformers writes, unless it is said
     already.
     """
-    file = to / NUMBERS[0]
+    file = to / ID_FILES[0]
     if file.is_file():
         return
     ends = sorted(encoder.ends)

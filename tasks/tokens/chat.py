@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from cluster.errors import BadInput
-from tasks.tokens.roles import KINDS, NAMES, TEMPLATE
+from tasks.tokens.roles import KINDS, TEMPLATE, TOKEN_FILES
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -179,4 +179,4 @@ def write_tokenizer_config(folder: Path, context: int) -> None:
         "clean_up_tokenization_spaces": False,
         "chat_template": TEMPLATE,
     }
-    (folder / NAMES[0]).write_text(json.dumps(config, indent=1) + "\n")
+    (folder / TOKEN_FILES[0]).write_text(json.dumps(config, indent=1) + "\n")

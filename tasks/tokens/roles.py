@@ -15,10 +15,12 @@ from typing import Any
 
 from cluster.errors import BadInput
 
-NAMES = ("tokenizer_config.json", "special_tokens_map.json")
-NUMBERS = ("generation_config.json", "config.json")
+TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+"""What names special tokens as they are written."""
+ID_FILES = ("generation_config.json", "config.json")
+"""What names them by their ids."""
 TEMPLATE_FILE = "chat_template.jinja"
-TOKENIZER_FILES = ("tokenizer.json", *NAMES, TEMPLATE_FILE, NUMBERS[0])
+TOKENIZER_FILES = ("tokenizer.json", *TOKEN_FILES, TEMPLATE_FILE, ID_FILES[0])
 """What of a model folder is about its tokens."""
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 """What a whole model's folder has one of."""
@@ -54,13 +56,13 @@ def read_roles(folder: Path) -> Roles:
     Raises BadInput for a file that is not JSON, and where nothing says what ends a text.
     """
     said: dict[str, str] = {}
-    for file in reversed(NAMES):
+    for file in reversed(TOKEN_FILES):
         said |= {key: _written(value) for key, value in _read(folder / file).items() if value}
     if not said:
         return Roles()
     end = said.get("eos_token") or said.get("sep_token")
     if end is None:
-        raise BadInput(f"{folder} does not say what ends a text: no eos_token in {NAMES[0]}")
+        raise BadInput(f"{folder} does not say what ends a text: no eos_token in {TOKEN_FILES[0]}")
     return Roles(
         end=end,
         pad=said.get("pad_token") or end,
@@ -73,7 +75,7 @@ def read_roles(folder: Path) -> Roles:
 
 def _ends(folder: Path) -> list[int]:
     """The ids that end what is generated, of which there may be several."""
-    found = [_read(folder / file).get("eos_token_id") for file in NUMBERS]
+    found = [_read(folder / file).get("eos_token_id") for file in ID_FILES]
     lists = [value if isinstance(value, list) else [value] for value in found]
     return sorted({one for values in lists for one in values if isinstance(one, int)})
 
@@ -82,7 +84,7 @@ def _template(folder: Path) -> str | None:
     file = folder / TEMPLATE_FILE
     if file.is_file():
         return file.read_text(encoding="utf-8")
-    said = _read(folder / NAMES[0]).get("chat_template")
+    said = _read(folder / TOKEN_FILES[0]).get("chat_template")
     if isinstance(said, list):  # several by name, as of models with tools
         named = {one["name"]: one["template"] for one in said}
         return named.get("default") or next(iter(named.values()), None)

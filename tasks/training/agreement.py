@@ -17,7 +17,7 @@ ATTENDING = {
     "decoder": [name for name in learned_by("decoder") if name != "causal"],
     "encoder": ["replaced_token_detection"],
 }
-"""What a recurrent network of a family does not learn."""
+"""By family, the objectives that take attention: a recurrent network learns none of them."""
 
 
 def check_rates(model: ModelSettings, optimizer: OptimizerSettings) -> None:

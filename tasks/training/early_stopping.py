@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 VALIDATION = "validation_loss"
-"""What a row of a training's metrics calls it, of a step after which it was looked at."""
+"""The loss on the rows held apart, in the row of metrics of a step after which it was taken."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,9 @@ class EarlyStopping:
 
 @dataclass
 class Looks:
-    """What was found so far: the loss after each step at which it was looked at."""
+    """The validation losses found so far, by step, of a training of so many `steps`; `how` is None
+    where none are taken.
+    """
 
     how: EarlyStopping | None
     steps: int

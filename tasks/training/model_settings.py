@@ -24,9 +24,9 @@ DETECTION: ObjectiveName = "replaced_token_detection"
 APART: ObjectiveName = "bidirectional"
 """What two directions that are apart learn."""
 SIZES = {"depth", "width", "heads", "kv_heads"}
-"""What of a network's settings is a size."""
+"""Settings that give a shape another size."""
 OWN = {"head_dim", "positions", "dropout"}
-"""What of them is as in the shape unless it is said."""
+"""Settings that take the place of what the shape has, where they are given."""
 
 
 class ModelSettings(Settings):

@@ -33,7 +33,7 @@ from tasks.tokens.encoder import Encoder
 from tasks.tokens.loader import Arrangement, Loader
 from tasks.tokens.mixture.repetition import repetition, repetition_warnings, segments
 from tasks.tokens.mixture.settings import Mixture
-from tasks.tokens.roles import NAMES, TOKENIZER_FILES
+from tasks.tokens.roles import TOKEN_FILES, TOKENIZER_FILES
 from tasks.training.checkpoint import brought as checkpoint_here
 from tasks.training.checkpoint import complete
 from tasks.training.context_parallel import check_context_parallel
@@ -304,7 +304,7 @@ def write_model(
     for name in TOKENIZER_FILES:
         if name in tokenizer.manifest.files:
             shutil.copyfile(tokenizer.file(name), draft.path / name)
-    if NAMES[0] not in tokenizer.manifest.files:
+    if TOKEN_FILES[0] not in tokenizer.manifest.files:
         write_tokenizer_config(draft.path, config.context)
 
 

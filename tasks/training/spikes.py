@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from cluster.world import World
 
 SKIPPED = "skipped.json"
-WINDOW = 50
-LEAST = 10
-FACTOR = 3.0
+WINDOW = 50  # losses whose median is what is usual
+LEAST = 10  # of them before any loss is held against it
+FACTOR = 3.0  # times the usual loss that is still learnt from
 log = logging.getLogger("headrace.train")
 
 

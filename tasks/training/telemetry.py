@@ -29,6 +29,7 @@ TIMING = (
     "memory_bytes",
     SECONDS,
 )
+"""Figures of a row in which two runs of the same training may differ."""
 Row = dict[str, Any]
 
 

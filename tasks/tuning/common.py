@@ -12,7 +12,7 @@ import numpy as np
 from cluster.errors import BadInput
 from cluster.manifest import Ledger
 from cluster.store import Draft
-from tasks.tokens.roles import NUMBERS, TOKENIZER_FILES
+from tasks.tokens.roles import ID_FILES, TOKENIZER_FILES
 from tasks.training.early_stopping import VALIDATION, EarlyStopping, Looks
 from tasks.training.job import METRICS, Program, TrainJob
 from tasks.training.telemetry import read_rows, thin
@@ -132,6 +132,6 @@ def save_model(
 
 def add_ends(folder: Path, ends: Iterable[int]) -> None:
     """Let what a model folder generates end at these tokens, too, as `transformers` has it."""
-    file = folder / NUMBERS[0]
+    file = folder / ID_FILES[0]
     known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     file.write_text(json.dumps(known | {"eos_token_id": sorted(ends)}, indent=1) + "\n")

@@ -18,14 +18,14 @@ class VectorSettings(Settings):
     method: Method = Field(
         "skipgram",
         description="one_hot: a place of its own for each word; ppmi_svd: what stands near it, "
-        "counted; skipgram: learnt by telling its neighbours; cbow: by being told by them",
+        "counted; skipgram: learnt by predicting its neighbours; cbow: by being predicted",
     )
     output: Output = Field(
         "negative_sampling",
         description="how skipgram and cbow score a word against all others: beside words drawn at "
         "random, or by turns in a Huffman tree",
     )
-    width: int = Field(100, ge=1, description="numbers of a vector; one_hot: a word's each")
+    width: int = Field(100, ge=1, description="dimensions; one_hot has as many as words")
     window: int = Field(
         5, ge=1, description="words on either side that are near; skipgram and cbow draw 1 to this"
     )
@@ -45,7 +45,10 @@ class VectorSettings(Settings):
         "takes a context to be expected",
     )
     subsample: float = Field(
-        1e-3, ge=0, description="skipgram and cbow skip words more frequent than this ever more"
+        1e-3,
+        ge=0,
+        description="share of the text from which on skipgram and cbow skip some of a word's "
+        "places, the more the more frequent it is; 0 skips none",
     )
     sigma_power: float = Field(
         0.5, ge=0, description="ppmi_svd: a vector is its row of U times singular values to this"

@@ -128,7 +128,9 @@ def _best_of_equals(equals: Offsets, ranks: Offsets) -> Offsets:
 def _near(
     rule: Rule, partition: Partition, about: pa.Table, order: Offsets, left: Offsets, facts: Facts
 ) -> Offsets:
-    """For each document of `left` (ranks) the first, by its place in `left`, of its component."""
+    """For each document of `left` (ranks) the first, by its place in `left`, of its component; what
+    was compared goes into `facts`.
+    """
     assert rule.threshold is not None
     places = np.full(len(order), -1)
     places[order[left]] = np.arange(len(left))  # by row of the partition

@@ -100,7 +100,9 @@ def _unsettled(buckets: Buckets, roots: Offsets) -> Buckets:
 
 
 def _portions(buckets: Buckets, lengths: Offsets) -> Iterator[Buckets]:
-    """The buckets in groups that fit; a larger one as every two parts of it, each fitting half."""
+    """The buckets in groups whose sets fit into memory. A bucket too large for that comes as every
+    two of its parts, each of which fits into half, so that all its documents meet.
+    """
     members, starts = buckets
     if not len(members):
         return
@@ -131,7 +133,9 @@ def _runs(numbers: Offsets) -> Sequence[tuple[int, int]]:
 
 @kernel
 def packed(weights: Offsets, most: int) -> Offsets:
-    """A number for each: consecutive ones that weigh at most so much together have the same."""
+    """The number of each item's pack: consecutive items that weigh at most `most` together; a
+    heavier one is a pack of its own.
+    """
     out = np.zeros(len(weights), np.int64)
     partition, filled = 0, 0
     for item in range(len(weights)):

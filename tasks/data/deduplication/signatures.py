@@ -28,7 +28,8 @@ INDEX = "index-*.arrow"
 
 @dataclass(frozen=True)
 class Block:
-    """Rows that one worker takes at a time: files that follow each other, and where they begin.
+    """The rows that one worker takes at a time: consecutive files of a text artifact, whose first
+    row is number `start` among those of all blocks.
 
     `index` has their signatures where an earlier artifact holds them; its documents stay.
     """

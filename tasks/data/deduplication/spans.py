@@ -57,7 +57,10 @@ Finder = Callable[[pa.Array, int], Spans]
 
 @dataclass(frozen=True)
 class Repeats:
-    """The spans of a block that are there again, in it or elsewhere, by the files of both steps."""
+    """The spans of a block that are there again, in it or elsewhere.
+
+    `mine` is the file of step 1 of this block, `ranges` are those of step 2.
+    """
 
     find: Finder
     mine: Path

@@ -16,8 +16,8 @@ from tasks.data.kernels.characters import decode
 
 Codes = npt.NDArray[np.uint32]
 Kinds = npt.NDArray[np.uint16]
-Alive = npt.NDArray[np.bool_]
-Scores = npt.NDArray[np.float64]
+Alive = npt.NDArray[np.bool_]  # [documents], those that no filter has rejected so far
+Scores = npt.NDArray[np.float64]  # [documents, measures]
 
 (SPACE, LETTER, UPPER, DIGIT, OUTER, PUNCTUATION) = (1 << k for k in range(6))
 (SENTENCE_END, SYMBOL, ALPHANUMERIC, UNPRINTABLE, LINE_BREAK) = (1 << k for k in range(6, 11))

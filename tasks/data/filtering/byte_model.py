@@ -91,18 +91,18 @@ def _count(data: Bytes, offsets: Offsets, order: int) -> tuple[Keys, Counts, Cou
             # About half full at most, so that a search is short and meets an empty place.
             if (used + order + 2) * 2 > len(keys):
                 keys, seen, followed, types = _doubled(keys, seen, followed, types)
-            run, context, shift = np.uint64(0), np.uint64(0), np.uint64(0)
+            run, shift = np.uint64(0), np.uint64(0)
             for length in range(min(order, at - offsets[row]) + 1):
                 run = run | np.uint64(data[at - length]) << shift
-                context = run >> np.uint64(8)
                 shift = shift + np.uint64(8)
-                before = _place(keys, context | np.uint64(length + 1) << np.uint64(56))
+                context = (run >> np.uint64(8)) | np.uint64(length + 1) << np.uint64(56)
+                before = _place(keys, context)
                 used += keys[before] == 0
-                keys[before] = context | np.uint64(length + 1) << np.uint64(56)
-                place = _place(keys, run | np.uint64(length + 2) << np.uint64(56))
-                new = keys[place] == 0
-                used += new
-                keys[place] = run | np.uint64(length + 2) << np.uint64(56)
+                keys[before] = context
+                whole = run | np.uint64(length + 2) << np.uint64(56)
+                place = _place(keys, whole)
+                used += keys[place] == 0
+                keys[place] = whole
                 types[before] += seen[place] == 0
                 followed[before] += 1
                 seen[place] += 1

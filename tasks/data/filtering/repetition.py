@@ -12,7 +12,9 @@ import numpy.typing as npt
 from tasks.data.filtering.words import Words
 from tasks.data.kernels import kernel
 
+# The n of those n-grams of which the most frequent is measured, and of those that are all counted.
 TOP, REPEATED, LARGEST = (2, 3, 4), (5, 6, 7, 8, 9, 10), 10
+# Odd, with bits in no order: products with them spread hashes over the table.
 SPREAD, MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 
 

@@ -29,7 +29,7 @@ from tasks.data.kernels.characters import CODE_POINTS
 
 # No compatibility or decimal character lies beyond.
 TABLE_SIZE = 0x20000
-GONE = CODE_POINTS
+GONE = CODE_POINTS  # beyond all code points: stands for a character that vanishes
 HOMOGLYPHS = dict(
     zip(
         "аеорсхуіјѕһԁԛԝѵьАВЕКМНОРСТХУЅІЈԌԚԜ" + "οανρυικγΑΒΕΖΗΙΚΜΝΟΡΤΥΧ" + "ɑɡıօսո",
@@ -46,9 +46,11 @@ SPACES = "\u00a0\u2000-\u200a\u202f\u205f\u3000"
 STOPS = "\u3002\uff61\u2024"
 NAMED = {"commat": "@", "period": ".", "nbsp": " ", "lowbar": "_", "plus": "+", "colon": ":"}
 ENTITY = r"&(?:#0{0,4}[0-9]{2,3}|#[xX]0{0,4}[0-9A-Fa-f]{2}|" + "|".join(NAMED) + ");"
+# Kinds whose values are written with or without separators.
 SEPARATED = ("phone", "card", "iban", "national_id")
 SPELLED_AT = re.compile(r"\s*[\[({<]?\s*\b(?:at|@)\b\s*[\])}>]?\s*")
 SPELLED_DOT = re.compile(r"\s*[\[({<]\s*(?:dot|\.)\s*[\])}>]\s*|\s+dot\s+|\.\s+")
+# Unicode's kinds of compatibility decomposition after which a character means the same.
 MEANT = ("<wide>", "<small>", "<font>", "<circle>", "<compat>", "<noBreak>")
 
 

@@ -102,9 +102,8 @@ def phones(
         start, end = run.span()
         if end - start < FEWEST:
             continue
-        found = [*_international(text, start, end)]
         found = (
-            found
+            [*_international(text, start, end)]
             or [*_north_american(text, start, end)]
             or [*_by_context(text, start, end, regions)]
         )

@@ -6,12 +6,13 @@ The marks `SOURCES`, `SOURCE` and `FILE` say that a field of settings names such
 decides nothing: a lost or broken file only costs hashing again.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from cluster.files import write_atomically
@@ -46,12 +47,8 @@ class FoundSource(Settings):
 
 def content_hashes(sources: list[Source]) -> list[str]:
     """One SHA-256 per source, over the names and contents of its files in order."""
-    memory = _load()
-    before = dict(memory)
-    hashes = [_source_hash(source, memory) for source in sources]
-    if memory != before:
-        write_atomically(home() / MEMORY, json.dumps(memory, indent=0))
-    return hashes
+    with _remembered() as memory:
+        return [_source_hash(source, memory) for source in sources]
 
 
 def found_sources(settings: tuple[SourceSettings, ...]) -> tuple[FoundSource, ...]:
@@ -77,13 +74,9 @@ def remembered_hash(path: str | Path) -> str:
     file = Path(path).expanduser()
     with open_regular(file) as handle:
         about = os.fstat(handle.fileno())
-    memory = _load()
-    before = dict(memory)
-    found = SourceFile(file, file.name, about.st_size, about.st_mtime_ns)
-    content = _remembered_hash(memory, found)
-    if memory != before:
-        write_atomically(home() / MEMORY, json.dumps(memory, indent=0))
-    return content
+    with _remembered() as memory:
+        found = SourceFile(file, file.name, about.st_size, about.st_mtime_ns)
+        return _remembered_hash(memory, found)
 
 
 def file_hash(path: Path) -> str:
@@ -124,6 +117,16 @@ def _remember(
 
 def _combine(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
+
+
+@contextlib.contextmanager
+def _remembered() -> Iterator[Memory]:
+    """The memory, to look up and add to; written back where the body added to it."""
+    memory = _load()
+    before = dict(memory)
+    yield memory
+    if memory != before:
+        write_atomically(home() / MEMORY, json.dumps(memory, indent=0))
 
 
 def _load() -> Memory:

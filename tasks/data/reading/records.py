@@ -53,9 +53,10 @@ def read_entry(entry: Entry, settings: SourceSettings) -> Iterator[Found]:
         return _json(entry, settings)
     if suffix in (".csv", ".tsv"):
         return _csv(entry, settings, "\t" if suffix == ".tsv" else ",")
-    if suffix in (".html", ".htm", ".warc", ".wet"):
-        page = suffix in (".html", ".htm")
-        return iter([web.html_document(entry)]) if page else web.warc_records(entry)
+    if suffix in (".html", ".htm"):
+        return iter([web.html_document(entry)])
+    if suffix in (".warc", ".wet"):
+        return web.warc_records(entry)
     if suffix in (".parquet", ".arrow"):
         return table_rows(entry, settings, suffix)
     return json_lines(entry.text_chunks(), settings, entry.line)

@@ -8,10 +8,10 @@ from cluster.artifact import Artifact
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.scaling.variants.paired import TEST, Difference, best, better, difference, mean_interval
-from tasks.training.facts import Ending
+from tasks.training.facts import FINISHED, Ending
 
 Row = dict[str, Any]
-FINISHED, BITS = "finished", "bits_per_byte"
+BITS = "bits_per_byte"
 MEASURED = {
     "classify": "accuracy",
     "regress": "pearson",

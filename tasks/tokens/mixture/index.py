@@ -104,9 +104,8 @@ def plan_mixture(mixture: Mixture, sources: Sequence[SourceSize], steps: Steps) 
     Raises BadInput for a source that is not there or fills no sample, and when the caps on
     repetition leave fewer samples than the training takes.
     """
-    for name in {name for stage in mixture.stages for name in stage.weights} | set(
-        mixture.max_epochs
-    ):
+    weighed = {name for stage in mixture.stages for name in stage.weights}
+    for name in sorted(weighed | mixture.max_epochs.keys()):
         known(name, (source.name for source in sources), "the shards' training split")
     caps = [_cap(source, mixture.max_epochs.get(source.name)) for source in sources]
     segments: list[Segment] = []
