@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from fairness import need
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
@@ -55,10 +56,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=100, help="of each task")
     parser.add_argument("--parts", nargs="+", default=["requests", "figures", "served"])
     options = parser.parse_args()
-    try:
-        import lm_eval  # noqa: F401
-    except ImportError:
-        sys.exit("lm-eval is not installed: uv run --with lm-eval python benchmarks/harness.py ...")
+    need(lm_eval="lm-eval")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HF_HOME"] = os.environ["HEADRACE_HOME"] = folder
         tasks, model = Path(folder, "tasks"), Path(folder, "model")

@@ -42,7 +42,7 @@ PEERS = {
     "rouge": ("rouge_score", "rouge-score"),
     "tokenizing": ("tiktoken", "tiktoken"),
 }
-BARE = ("harness", "loading", "preference_losses")
+BARE = ("loading", "preference_losses")
 """Those that take no file."""
 TEXTS = [
     f"Document {n} tells of the mill and the {n * n} wheels of its race. " * 20 for n in range(9)
