@@ -149,5 +149,5 @@ def _listed(known: dict[str, Shelf], stage: str, names: Callable[[str], Iterable
 
 @cache
 def warn_once(message: str) -> None:
-    """A plan and each of its stages ask again: what is wrong is said once."""
+    """Say what is wrong once, though a plan and each of its stages look again."""
     log.warning("%s", message)

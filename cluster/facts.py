@@ -22,7 +22,7 @@ class Facts(BaseModel):
 
     @classmethod
     def of(cls, artifact: Artifact) -> Self:
-        """Those of an artifact. Raises BadInput where one is missing or of another type."""
+        """These facts of an artifact. Raises BadInput where one is missing or of another type."""
         try:
             return cls.model_validate(artifact.manifest.facts)
         except ValidationError as error:
@@ -34,5 +34,5 @@ class Facts(BaseModel):
             ) from error
 
     def noted(self) -> dict[str, Any]:
-        """As a manifest has them."""
+        """As plain JSON types, to put into `Draft.facts`."""
         return self.model_dump(mode="json")

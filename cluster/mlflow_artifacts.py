@@ -92,7 +92,7 @@ def _open(
 
 
 def _elsewhere(uri: str, **_: Any) -> ArtifactRepository:
-    """What is elsewhere would be asked for with the user's own credentials."""
+    """Refuse a place of another kind, `s3://`: MLflow would ask with the user's own credentials."""
     raise _refusal(uri)
 
 

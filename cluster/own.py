@@ -48,7 +48,9 @@ class OwnStage:
         self.target(**{name: value for name, value in arguments.items() if name != CODE})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The module is there before what is pickled behind this: settings of its classes."""
+        """Pickled as its source, which is run where this is read: what comes later in the pickle,
+        settings of its classes, finds their module there.
+        """
         return _restored, (self.name, self.path, self.function, self.source)
 
     @cached_property

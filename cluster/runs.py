@@ -134,7 +134,7 @@ def records(root: Path) -> list[RunRecord]:
     """All run records, oldest first; those that cannot be read are named and left out."""
     found, unreadable = survey(root)
     for path, why in unreadable.items():
-        _name(path, why)
+        _warn_once(path, why)
     return found
 
 
@@ -157,8 +157,8 @@ def interrupted(root: Path) -> list[RunRecord]:
 
 
 @cache
-def _name(path: Path, why: str) -> None:
-    """Say it once: a command reads the records several times."""
+def _warn_once(path: Path, why: str) -> None:
+    """Tell of a record that cannot be read: once, as a command reads the records several times."""
     log.warning("%s is left out: %s; remove the file, or put back a copy of it", path, why)
 
 

@@ -67,7 +67,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_passwords(cls, values: Any) -> Any:
-        """What is settings is written down: a URL in them has marks for its secrets."""
+        """Put marks for the secrets in URLs: settings are written into manifests and records."""
         return values if issubclass(cls, Record) else _hidden(values)
 
     def identity(self, found: Contents = NONE) -> dict[str, Any]:

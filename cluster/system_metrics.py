@@ -18,7 +18,7 @@ from cluster.home import home
 from cluster.tracking import NullTracker, Tracker
 
 EVERY_SECONDS = 10.0
-FIRST_SECONDS = 5.0  # what finds everything cached ends before
+FIRST_SECONDS = 5.0  # a run that finds everything cached has ended by then
 MEGA = 1e6
 GPU_QUERY = "utilization.gpu,memory.used,memory.total,power.draw"
 Row = dict[str, float]

@@ -29,7 +29,7 @@ KERNELS: dict[str, type[nn.RNN | nn.GRU | nn.LSTM]] = {
 
 
 def step(cell: str, given_BG: Tensor, recurrent_BG: Tensor, state_BSH: Tensor) -> Tensor:
-    """The next state, of W x + b and U h + c."""
+    """The next state `[B, S, H]`, of W x + b (`given`) and U h + c (`recurrent`)."""
     h_BH = state_BSH[:, 0]
     if cell == "rnn":
         return torch.tanh(given_BG + recurrent_BG)[:, None]

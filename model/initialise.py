@@ -54,7 +54,7 @@ def initialise(network: nn.Module) -> None:
 
 
 def _draw(name: str, module: Any, config: ModelConfig, head_std: float) -> None:
-    """The weights and buffers of a module that are its own."""
+    """Set a module's own weights and buffers, not those of the modules in it."""
     if name.endswith("position_embedding"):
         rows_1T = torch.arange(len(module.weight), device=module.weight.device)[None]
         module.weight.copy_(0.02 * math.sqrt(2) * sinusoids(rows_1T, module.weight.shape[1])[0])

@@ -186,7 +186,7 @@ class AttentiveLayer(RecurrentLayer):
 
 
 def _of_step(seen_BTS: Tensor | None, t: int) -> Tensor | None:
-    """What one step sees."""
+    """Which of an encoder's states one step sees, `[B, 1, S]`; None for all."""
     if seen_BTS is None:
         return None
     return seen_BTS if seen_BTS.shape[1] == 1 else seen_BTS[:, t, None]

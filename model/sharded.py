@@ -27,7 +27,9 @@ DRAWS = (aten.uniform_.default, aten.normal_.default)
 
 @dataclass
 class Shards:
-    """What one of `size` ranks keeps of each weight: flat, and as long on all, the last padded."""
+    """What one of `size` ranks keeps of each weight: a stretch of its flattened numbers, equally
+    long on all ranks, with zeros behind the weight's end.
+    """
 
     rank: int
     size: int
@@ -43,8 +45,8 @@ class Shards:
         self.kept[parameter][: len(part)] = part
 
     def room(self, shapes: Iterable[torch.Size]) -> Iterator[Tensor]:
-        """Tensors of these shapes, in memory that is used again: were weights to come and go
-        between shards that stay, these would break up what they leave.
+        """Tensors of these shapes, not set to anything, in one buffer that each call uses again: to
+        allocate and free whole weights between shards that stay would fragment the memory.
         """
         shapes = list(shapes)
         sizes = [shape.numel() for shape in shapes]
@@ -59,7 +61,7 @@ _asked: ContextVar[Shards | None] = ContextVar("shards", default=None)
 
 @contextmanager
 def asked(shards: Shards | None) -> Iterator[None]:
-    """Let what is built shard by shard leave these; None builds it whole."""
+    """In the block, networks are built shard by shard, and `shards` filled; with None whole."""
     token = _asked.set(shards)
     try:
         yield
@@ -80,8 +82,9 @@ def shard_by_shard() -> Iterator[None]:
 
 @contextmanager
 def whole(module: nn.Module) -> Iterator[None]:
-    """Let a module's own weights be written to: in main memory while they are, if they have no
-    data. Its buffers, which are small and start as zeros, stay there.
+    """In the block, a module's own weights can be written to. Those on the meta device are whole
+    tensors in main memory meanwhile, of which this rank's part is kept at its end. Buffers, which
+    are small and start as zeros, are in main memory from then on.
     """
     shards = _asked.get()
     if shards is None:
@@ -100,7 +103,9 @@ def whole(module: nn.Module) -> Iterator[None]:
 
 
 class _Drawing(TorchDispatchMode):
-    """Draws for tensors without data too, that what is drawn later be the same numbers."""
+    """Has constructors draw for tensors without data as for others, and throws it away: the random
+    generator is then where it would be, and what is drawn later is the same.
+    """
 
     def __init__(self, shards: Shards) -> None:
         super().__init__()

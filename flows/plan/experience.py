@@ -116,7 +116,7 @@ class Past(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """What stages of one kind took, over what they were taken to."""
+    """Stages of one kind: what the table said of each, and how far it was out."""
 
     past: Sequence[Past]
 
@@ -126,7 +126,10 @@ class Kind:
         return sum(one.error for one in self.past)
 
     def guess(self, settings: Mapping[str, Any], nominal: float, others: float) -> Guess:
-        """For a stage of these settings; `others` is the mean error of all kinds."""
+        """What a stage of these settings takes, of which the table says `nominal`: as much as that
+        is out by in past ones, those most that are like it in settings and size. `others`, the
+        mean error of all kinds, counts as a little experience of this one.
+        """
         if not nominal:
             return NOTHING
         weights = [
@@ -184,7 +187,7 @@ class Experience:
 def nominal(
     table: Mapping[str, Mapping[str, float]], kind: str, work: Mapping[str, float]
 ) -> float:
-    """What a table says of a stage of these figures."""
+    """What `NOMINAL` or `WRITTEN` says of a stage with these figures: seconds, or bytes."""
     each = table.get(kind, table[""])
     found = each.get("", 0.0) + sum(each.get(name, 0.0) * value for name, value in work.items())
     timed = table is NOMINAL and work.get("rate")

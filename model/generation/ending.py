@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 
 def never(tokens: Sequence[int]) -> bool:
-    """No continuation ends by what it says."""
+    """Where no `stopped` is given: whatever a continuation says, it goes on."""
     return False
 
 

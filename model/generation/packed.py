@@ -25,7 +25,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class Packed:
-    """A matrix `[O, I]`, and the same in blocks once that is needed."""
+    """A matrix `[O, I]`; from its first product with few rows on also a copy in oneDNN's blocks."""
 
     def __init__(self, weight: Tensor) -> None:
         self.weight = weight

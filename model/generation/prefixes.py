@@ -83,7 +83,7 @@ class Prefixes:
         return True
 
     def _most(self, room: int) -> int:
-        """How many slots of so many positions there may be."""
+        """How many slots there may be if each has so many positions."""
         return min(self.rows, self.tokens // room)
 
     def _rounded(self, positions: int) -> int:

@@ -119,7 +119,9 @@ def _logits(network: Network, tokens_BT: Tensor, memory: Memory | None, *how: An
 
 @functools.cache
 def _compiled_logits() -> Callable[..., Tensor]:
-    """One for all: it keeps what it has compiled for each of so many networks and row counts."""
+    """One function for all readers: it keeps a compiled version for each network and number of
+    rows, up to the limit.
+    """
     return torch.compile(_logits, recompile_limit=64)  # pyrefly: ignore[no-matching-overload]
 
 

@@ -31,7 +31,7 @@ Learner = TokenLM | Headed
 
 
 class Shares(NamedTuple):
-    """What each loss counts, and what scores are divided by before they are compared."""
+    """The factor of each loss, and the temperature T: scores are divided by it to be compared."""
 
     soft: float
     hard: float
@@ -43,7 +43,7 @@ class Distilled(nn.Module):
     """A student with what it is to learn from a teacher."""
 
     told: Mapping[str, Tensor] = MappingProxyType({})
-    """The three losses of the last batch."""
+    """The three losses of the last batch, each without its factor."""
 
     def __init__(self, student: Learner, teacher: Learner, shares: Shares) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Distilled(nn.Module):
 
     @property
     def teacher(self) -> Learner:
-        """The teacher."""
+        """What to learn from; no submodule, so that nothing of it is trained, saved or divided."""
         return self._teacher[0]
 
     def forward(self, **batch: Tensor) -> Tensor:
@@ -71,6 +71,7 @@ class Distilled(nn.Module):
     def _classes(
         self, teacher: Learner, labels: Tensor, **rows: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """The three losses, without their factors, of two networks with a head of classes."""
         assert isinstance(self.student, Headed) and isinstance(teacher, Headed)
         documents = rows["documents"]
         mine_BTD = self.student.states(**rows)
@@ -85,6 +86,9 @@ class Distilled(nn.Module):
     def _tokens(
         self, teacher: Learner, targets: Tensor, **rows: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """The three losses, without their factors, of two networks that predict tokens. Scores are
+        worked out for a chunk of the targets at a time, and once more on the way back.
+        """
         assert isinstance(self.student, TokenLM) and isinstance(teacher, TokenLM)
         kept_BT, network, other = targets != IGNORED, self.student.network, teacher.network
         mine_KD = hidden_states(network, **rows)[kept_BT]
@@ -115,7 +119,7 @@ class Distilled(nn.Module):
         return heat**2 * soft, hard
 
     def _apart(self, mine: Tensor, theirs: Tensor) -> Tensor:
-        """1 - cosine of states; 0 where that counts nothing, as of networks of different widths."""
+        """1 - cosine of two states; 0 where its factor is, as with networks of different widths."""
         if not self.shares.hidden:
             return mine.new_zeros(mine.shape[:-1])
         return 1 - F.cosine_similarity(mine.float(), theirs.float(), dim=-1)

@@ -100,13 +100,16 @@ class PreferenceLM(Objective):
         return scores_BR, -likelihood_B * token_share
 
     def scores(self, log_probs_N: Tensor, answers_NT: Tensor, reference: Tensor | None) -> Tensor:
-        """What a reward is beta times of, `[N]`: an answer's log-probability over that of ref."""
+        """Scores of answers, `[N]`: log pi(y), minus log ref(y) where there is a ref; of some
+        losses (`MEANS`) by token. An answer's reward is beta times its score.
+        """
         found_N = log_probs_N if reference is None else log_probs_N - reference.flatten()
         if self.loss in MEANS:
             found_N = found_N / (answers_NT != IGNORED).sum(-1).clamp(min=1)
         return found_N
 
     def _pair_losses(self, scores_BR: Tensor) -> Tensor:
+        """The loss of each pair `[B]`, by the formulas above; of ORPO the part with the odds."""
         wanted_B, unwanted_B = scores_BR.unbind(-1)
         ahead_B = wanted_B - unwanted_B
         if self.loss == "dpo":
@@ -117,6 +120,9 @@ class PreferenceLM(Objective):
         return -self.beta * F.logsigmoid(odds_B)
 
     def _kto(self, rows: tuple[Tensor, ...], reference: Tensor, wanted_BM: Tensor) -> Tensor:
+        """KTO's mean loss. The second half of a group's rows, answers to other prompts, gives its
+        z, through which no gradient goes.
+        """
         answered = wanted_BM.shape[1]
         with torch.no_grad():
             others_BM = self._kto_scores([t[:, answered:] for t in rows], reference[:, answered:])

@@ -68,5 +68,7 @@ class BidirectionalLM(Objective):
 
 
 def tokens_before(inputs_BT: Tensor, positions_BT: Tensor) -> Tensor:
-    """The token before each, `[B, T]`, where it is one of the document's own."""
+    """The token before each, `[B, T]`; -100 where that is another document's, or the class token
+    that stands at position 0 of each.
+    """
     return torch.where(positions_BT >= 2, inputs_BT.roll(1, 1), IGNORED)
