@@ -168,6 +168,15 @@ def _hidden(value: Any) -> Any:
     return value
 
 
+def texts(value: Any) -> Iterator[str]:
+    """Every text among plain JSON values, but for keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from texts(inner)
+
+
 class Record(Settings):
     """What was written earlier, perhaps by another version: keys it does not know are kept."""
 

@@ -1,6 +1,6 @@
 """`headrace deploy`, `backfill`: a recipe on a schedule, run by a Prefect worker."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from cluster.deployments import Pool, Schedule, deploy
 from cluster.errors import BadInput
 from cluster.prefect_server import client
 from cluster.services import up
+from cluster.settings import texts
 from cluster.url_secrets import check_kept
 from flows.days import DAY
 from flows.pipeline import pipeline
@@ -98,21 +99,12 @@ def _deployed(server: "SyncPrefectClient", name: str) -> "DeploymentResponse":
 
 def _check_no_paths(recipe: Recipe) -> None:
     """Raise BadInput where the recipe names files of this machine, which a container has not."""
-    for text in _texts(recipe.model_dump(mode="json")):
+    for text in texts(recipe.model_dump(mode="json")):
         if _is_here(text):
             raise BadInput(
                 f"{text} is a path of this machine, which a container does not have: copy it to "
                 "where both reach it and name that (s3://bucket/...), or use --pool process"
             )
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Every text among some JSON values."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _texts(inner)
 
 
 def _is_here(text: str) -> bool:

@@ -1,10 +1,10 @@
 """What descends from what: by the inputs of artifacts, and by the names of others in settings."""
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
 from cluster.artifact import Artifact
 from cluster.manifest import parents
+from cluster.settings import texts
 
 
 def descendants(artifacts: Sequence[Artifact], roots: Collection[str]) -> list[Artifact]:
@@ -29,15 +29,7 @@ def named(artifact: Artifact) -> set[str]:
 def mentioned(artifact: Artifact) -> Iterator[str]:
     """Every text in the inputs and settings of an artifact."""
     yield from parents(artifact.manifest)
-    yield from _texts(artifact.manifest.settings)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _texts(inner)
+    yield from texts(artifact.manifest.settings)
 
 
 def _in_order(found: Sequence[Artifact]) -> list[Artifact]:
