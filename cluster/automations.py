@@ -106,6 +106,7 @@ def _failures(deployment_id: str, name: str, told: UUID) -> "AutomationCore":
 
 
 def _automation(deployment_id: str, name: str, action: Any, **triggered: Any) -> "AutomationCore":
+    """Take an action when a run of the deployment, whose automation this is, sends such events."""
     from prefect.events.schemas.automations import AutomationCore, EventTrigger
 
     owner = f"prefect.deployment.{deployment_id}"

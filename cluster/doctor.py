@@ -77,6 +77,7 @@ def _ask_this_machine() -> Findings:
 
 
 def _ask_nodes() -> Findings:
+    """Join the cluster and have every node report. Those that see the home find a file in it."""
     from cluster import ray_session
 
     ray_session.start(checked=False)

@@ -66,6 +66,7 @@ def _room(gpus: float) -> int:
 def _on_ray(
     work: Callable[[Item], Result], items: Sequence[Item], at_once: int, gpus: float
 ) -> Iterator[Result]:
+    """The results in the items' order, by Ray tasks of which at most `at_once` run."""
     import ray
 
     remote = ray.remote(
@@ -93,6 +94,7 @@ def _on_ray(
 
 
 def _result(reference: Any) -> Any:
+    """What a task returned, or the error that it raised; what it took is charged to the caller."""
     import ray
     from ray.exceptions import OutOfMemoryError, RayTaskError, WorkerCrashedError
 

@@ -100,6 +100,7 @@ def obtain(*paths: Path, growing: bool = False) -> list[Path]:
 
 
 def _obtained(path: Path, growing: bool) -> bool:
+    """Fetch one published file, compared with its record; whether there is such a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     arriving = path.with_name(f".{path.name}.arriving")
     for _ in range(ATTEMPTS):  # it may be replaced between its record and itself

@@ -88,6 +88,7 @@ class Sender:
                 path.with_suffix(".sent").unlink()
 
     def _send(self, path: Path) -> None:
+        """Send what a journal has beyond the offset that was sent, and note each event sent."""
         known = sent(path)
         if path.stat().st_size == known.get("offset", 0):
             return

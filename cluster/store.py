@@ -297,6 +297,9 @@ class Store:
     def _commit(
         self, draft: Draft, final: Path, seconds: float, usage: Usage, forced: bool
     ) -> None:
+        """Make the artifact of a complete draft: every file safe on the disk, the manifest after
+        them, then its place, and that in the shared store.
+        """
         if draft.ledger:
             draft.ledger.check()
         manifest = Manifest(

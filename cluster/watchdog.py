@@ -41,6 +41,7 @@ def _watch(
     restart: Callable[[str, Process], Any],
     every: float,
 ) -> None:
+    """Have each process that `read` knows started again when it has died, once for each death."""
     # Those that died just before count too: who starts one of them again may be killed next.
     seen = {name: process for name, process in _told(read).items() if process.pid}
     deaths: dict[str, int] = {}

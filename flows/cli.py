@@ -91,6 +91,7 @@ def main() -> None:
 
 
 def _guarded() -> int:
+    """Run the command; its exit status, however it ended."""
     try:
         status = app(standalone_mode=False)  # None, or the status of an early exit
         if status == INTERRUPTED:  # what Typer makes of Ctrl-C

@@ -111,6 +111,7 @@ def _found(one: OwnStageSettings) -> OwnStage:
 def _add(
     dag: Dag, one: OwnStageSettings, function: OwnStage, inputs: dict[str, Any], label: str = ""
 ) -> Node:
+    """Add the stage. Raises BadInput where the function has not these inputs and settings."""
     wanted, unknown = set(function.inputs), set(inputs) - set(function.inputs)
     if unknown or wanted - set(inputs):
         raise BadInput(

@@ -35,6 +35,8 @@ ParameterKind = Literal["matrices", "head", "embeddings", "positions", "vectors"
 MATRIX_KINDS: tuple[ParameterKind, ...] = ("matrices", "head", "embeddings", "positions")
 """Parameters of two dimensions; `vectors` are gains and biases (`model.optim`)."""
 GATED: frozenset[Activation] = frozenset({"swiglu", "geglu", "geglu_exact"})
+Rule = tuple[bool, str, str]
+"""Whether it holds, the field that is at fault where it does not, and what is allowed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +165,14 @@ class ModelConfig:
         if self.recurrent is not None:
             check_recurrent(self, self.recurrent)
 
-    def _rules(self) -> Iterator[tuple[bool, str, str]]:
-        """What must hold, the field that is at fault when it does not, and what is allowed."""
+    def _rules(self) -> Iterator[Rule]:
+        """All of them, in the order in which faults are told."""
+        yield from self._rules_of_attention()
+        yield from self._rules_of_layers()
+        yield from self._rules_of_mup()
+        yield 0 <= self.dropout < 1, "dropout", "at least 0 and below 1"
+
+    def _rules_of_attention(self) -> Iterator[Rule]:
         yield (
             self.heads % self.kv_heads == 0,
             "kv_heads", f"a divisor of {self.heads} heads",
@@ -189,6 +197,8 @@ class ModelConfig:
         yield turned <= self.head_dim, "rotary_dim", f"at most {self.head_dim // 2 * 2}"
         for name in ("rope_layers", "window_layers"):
             yield bool(getattr(self, name)), name, "a choice for at least one layer"
+
+    def _rules_of_layers(self) -> Iterator[Rule]:
         yield (
             not self.skip_first_norm
             or (self.embedding_norm, self.norm_placement, self.residual) == (True, "pre", "serial"),
@@ -224,13 +234,15 @@ class ModelConfig:
             self.experts is None or not self.feedforward_bias,
             "bias", "none, qkv or attention with model.experts",
         )  # fmt: skip
+
+    def _rules_of_mup(self) -> Iterator[Rule]:
         yield (
             not (self.mup_base_width and self.tie_embeddings),
             "tie_embeddings", "False with model.mup: an embedding and a head learn at other rates",
         )  # fmt: skip
         yield not (self.mup_base_width and self.latent), "latent", "None with model.mup"
+        sinusoidal = self.positions == "relative_sinusoidal"
         yield not (self.mup_base_width and sinusoidal), "positions", "another with model.mup"
-        yield 0 <= self.dropout < 1, "dropout", "at least 0 and below 1"
 
     @property
     def gated(self) -> bool:

@@ -41,6 +41,7 @@ def lengthened(config: ModelConfig, context: int, how: Extension) -> ModelConfig
 
 
 def _yarn(config: ModelConfig, context: int) -> RopeScaling:
+    """YaRN's stretch of the first context to this one, with its alpha 1 and beta 32 for LLaMA."""
     known = config.rope_scaling
     if known and known.kind != "yarn":
         raise ValueError(

@@ -160,6 +160,7 @@ class AttentiveLayer(RecurrentLayer):
         self.join = nn.Linear(3 * self.config.width, self.config.width)
 
     def _read(self, x_BTD: Tensor, reading: Reading, past: Past | None) -> Tensor:
+        """Go step by step, as no step's context is known before the state of the one before."""
         assert past is None or isinstance(past, LayerCache)
         state_BSD = begin_BSD = self.begin(x_BTD, reading)
         if past is not None and past.length:

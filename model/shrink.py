@@ -36,6 +36,9 @@ def shrunk(network: Transformer, layers: int) -> Transformer:
 
 
 def _config(config: ModelConfig, chosen: list[int]) -> ModelConfig:
+    """The shape of the chosen layers. Raises ValueError where one would change its kind: shapes say
+    kinds by patterns that repeat, or by intervals.
+    """
     patterns: dict[str, Any] = {
         name: tuple(pattern[layer % len(pattern)] for layer in chosen)
         for name in ("rope_layers", "window_layers")

@@ -227,6 +227,7 @@ def _update(
     shown: dict[str, TaskID],
     began: float,
 ) -> None:
+    """Bring a stage's bar up to date: it has one while it is being built."""
     if done:
         if node.name in shown:
             bars.remove_task(shown.pop(node.name))

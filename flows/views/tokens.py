@@ -149,6 +149,9 @@ def _input(artifact: Artifact, name: str) -> Artifact:
 
 
 def _decoded(layout: Any, places: list[int], encoder: Any) -> list[dict[str, Any]]:
+    """The samples at these places of a packing: each stretch of the token stream that is in one,
+    with its text and the ids of the documents that it reaches into.
+    """
     import numpy as np
 
     from tasks.tokens.shards.documents import DocumentMap, read_documents

@@ -127,6 +127,7 @@ def _write_scaling(scaling: RopeScaling | None, config: ModelConfig) -> File | N
     if scaling.kind in ("yarn", "longrope"):
         said["attention_factor"] = scaling.attention_factor
     if scaling.kind == "yarn" and config.attention_scale is not None:
+        # Scores are scaled by m^2 / sqrt(head_dim), m = 0.1 mscale_all_dim ln(factor) + 1.
         stretch = math.sqrt(config.attention_scale * math.sqrt(config.head_dim))
         said["mscale_all_dim"] = round(10 * (stretch - 1) / math.log(scaling.factor), 12)
     return said
