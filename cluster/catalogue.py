@@ -58,7 +58,8 @@ class Catalogue:
                 damage = f"its {MANIFEST} is damaged"
                 warn_once(str(error))
                 continue
-            # Eight digits in a name may be those of another; and the store is asked for its own.
+            # The eight digits in a name may begin another fingerprint too; and what was fetched of
+            # the store is asked of the store, below.
             if artifact.fingerprint != fingerprint or is_fetched(artifact.path):
                 continue
             if fault := artifact.fault():

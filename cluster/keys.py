@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 USER, TICKET = "headrace", "headrace-ticket"
 TICKET_SECONDS, SESSION_SECONDS = 600, 7 * 86400
 OURS = f"Basic {base64.b64encode(f'{USER}:'.encode()).decode()}"
-"""How the header begins that opens a service of ours, whichever."""
+"""What the header `Authorization` begins with for any service of ours, whatever its password."""
 _BYTES = 32
 
 

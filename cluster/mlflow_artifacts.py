@@ -24,7 +24,7 @@ from mlflow.utils.uri import get_uri_scheme
 from cluster.home import subfolder
 
 REFERENCES = ("mlflow-artifacts", "runs", "models")
-"""What leads to artifacts of the home by another name."""
+"""Schemes of addresses that MLflow looks up, `runs:/ID/path`: where they lead is checked then."""
 
 
 class HomeArtifacts(LocalArtifactRepository):

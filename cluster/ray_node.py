@@ -42,7 +42,7 @@ def become_node(address: str) -> None:
     with output.open("wb") as log_file:
         node = subprocess.Popen(
             [*command, f"--object-store-memory={OBJECT_STORE_BYTES}", "--block"],
-            env=os.environ | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"},  # not so for a local Ray
+            env=os.environ | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"},  # a local Ray needs none
             stdout=log_file,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C ends the run first

@@ -45,7 +45,7 @@ ATTENTION: dict[str, type[Attention]] = {
     "disentangled": DisentangledAttention,
     "relative_sinusoidal": SinusoidalAttention,
 }
-"""By the positions that need an attention of their own."""
+"""Attention for the positions that need one of their own; all others have `Attention`."""
 
 
 class Block(nn.Module):

@@ -18,7 +18,7 @@ PLAIN: dict[str, Any] = {
     "head_transform": False,
     "mup_base_width": None,
 }
-"""Of what attention has besides, a recurrent network has nothing."""
+"""Fields that are of attention: a recurrent network must leave them at these values."""
 
 
 def check_recurrent(config: Shape, recurrent: RecurrentConfig) -> None:

@@ -14,7 +14,7 @@ from model.counterparts.keys import Counterpart, Entry, File
 
 OWN = "headrace"
 DEMANDS: File = {"quantization_config": None, "compression_config": None}
-"""What no model of ours has, whatever its kind, and a file may say."""
+"""Keys for what none of our models has, each with the value at which a file does not use it."""
 
 
 def model_type(config: ModelConfig) -> str:
@@ -122,7 +122,7 @@ def _same(config: ModelConfig, name: str, back: Any) -> bool:
 
 
 BY_LAYER = ("window_layers", "rope_layers")
-"""Rows of which only so much counts as there are layers."""
+"""Fields that repeat over the layers: two differ only where that gives some layer another value."""
 
 
 def _layers(config: ModelConfig) -> list[Any]:

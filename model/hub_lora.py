@@ -50,7 +50,7 @@ PLAIN: dict[str, Any] = {
     "alora_invocation_tokens": None,
     "lora_bias": False,
 }
-"""What of PEFT's is not here, and how a file says that it is not."""
+"""Keys of PEFT's for what there is not here, each with the value at which it is not used."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class LanguageModel(nn.Module, SplitsContext):
     config: ModelConfig
     embedding: nn.Embedding
     detector: Detector
-    """Of a network that has one in place of the LM head."""
+    """ELECTRA's, in a network that has it in place of the LM head."""
     usable: int | None = None
     """So many ids are tokens; a published vocabulary may be padded beyond them."""
     headless: bool = False

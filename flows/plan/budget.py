@@ -130,7 +130,7 @@ def _filled(recipe: Recipe, budget: Budget, hosts: Sequence[Host]) -> Recipe | N
         left = budget.seconds(found) - found.seconds
         if left >= 0:
             best = tried
-        # What is not the training's stays as it is.
+        # Tokens change the time of the training, and of nothing else.
         training = found.stages["pretrain"].seconds.value
         more = 1 + left / training if training else 1.0
         if 0 <= more - 1 < CLOSE or (tokens == batch and left < 0):

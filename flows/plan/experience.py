@@ -167,7 +167,7 @@ class Experience:
         self.runs = Kind([_run(spent) for spent in runs[-REMEMBERED:]])
         self.watts = _watts([m for found in told.values() for m in found])
         self.known = sum(len(kind.past) for kind in self.times.values())
-        # A little is known of a machine of which nothing is.
+        # Two stages that came out as the table says count beside those that are known.
         self.machine = sum(kind.total for kind in self.times.values()) / (self.known + 2)
 
     def seconds(self, kind: str, settings: Mapping[str, Any], work: Work) -> Guess:

@@ -28,8 +28,12 @@ from flows.plan.schedule import Host, Job, Timeline, schedule
 from flows.plan.work import KEPT_BYTES, Work, work_of
 
 TOKENS_PER_REPLY = 600.0  # of a judge: the question, the text, a few words
-DRAWN, MOST_DRAWS, FEWEST_DRAWS = 20_000, 200, 24  # stages in all draws; draws
-SHARED = math.sqrt(0.5)  # of a stage's logarithm, what all stages have in common
+DRAWN = 20_000
+"""Stages whose times are drawn, in all draws of a run together."""
+MOST_DRAWS, FEWEST_DRAWS = 200, 24
+SHARED = math.sqrt(0.5)
+"""A stage's time is off by a factor of the machine's, alike for all stages, times one of its own,
+each with half of the variance of the product's logarithm."""
 HOUR = 3600.0
 SCRATCH = ("pretrain", "trunk", "sweep")
 Bands = dict[str, float | None]

@@ -102,14 +102,14 @@ def _read(node: Node, place: Placement, size: Sizes) -> Work:
 def _tokenizer(node: Node, place: Placement, size: Sizes) -> Work:
     settings = node.literals["settings"]
     text = sum(size(one) for one in _all(node.arguments["text"]))
-    # Compressed, a third of the text.
+    # Text lies compressed, at about a third.
     return {"bytes": min(text, settings.text_bytes / 3), "params": 16.0 * settings.vocab_size}
 
 
 def _vectors(node: Node, place: Placement, size: Sizes) -> Work:
     asked = node.literals["settings"]
     words = sum(size(one) for one in _all(node.arguments["text"])) / 2  # compressed
-    found = {"params": float(asked.width * 8 * math.sqrt(words))}  # about as texts have them
+    found = {"params": float(asked.width * 8 * math.sqrt(words))}  # words differ as Heaps' law says
     if asked.method not in ("skipgram", "cbow"):
         return found
     told = asked.window + 1 if asked.method == "skipgram" else 1

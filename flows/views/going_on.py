@@ -41,7 +41,7 @@ def _going_on(root: Path, run: RunRecord) -> Entry:
     now = time.time()
     seconds = now - datetime.fromisoformat(run.started).timestamp()
     expected = run.planned.get("seconds")
-    left = expected - seconds if expected and expected > seconds else None  # it takes longer
+    left = expected - seconds if expected and expected > seconds else None  # None: it takes longer
     entry = _about(run, "running") | {"seconds": round(seconds, 1), "seconds_left": left}
     live = read(root, run.id)
     return entry | (_of_live(root, live, now) if live else {"stages": []})

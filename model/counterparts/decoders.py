@@ -87,7 +87,8 @@ LLAMA = Counterpart(
     },
 )
 
-# Without a word of them, others than LLaMA do not take as many as there are heads.
+# A file of LLaMA's without `num_key_value_heads` means as many as heads. Other classes have other
+# defaults, so that their files must have the key; null in it means as many as heads.
 GROUPED = {
     **LLAMA.fields,
     "kv_heads": key("num_key_value_heads", null=lambda file: file["num_attention_heads"]),
@@ -295,14 +296,14 @@ DEEPSEEK_V3 = Counterpart(
     "DeepseekV3ForCausalLM",
     {
         **LLAMA.fields,
-        "norm_epsilon": 1e-6,  # which those of the latents have always
+        "norm_epsilon": 1e-6,  # as the norms of the latents always have
         "head_dim": follows(lambda file: file["qk_nope_head_dim"] + file["qk_rope_head_dim"]),
         "activation": words("hidden_act", missing="silu", **GATED),
         "bias": "none",
         "latent": LATENT,
         "attention_scale": YARN_SCALE,
         "experts": experts(DEEPSEEK_EXPERTS, BALANCE, deepseek_experts),
-        "multi_token": Entry(  # whose modules Transformers leaves out
+        "multi_token": Entry(  # Transformers leaves these modules out
             lambda count, config: {"num_nextn_predict_layers": 0}, lambda file: 0
         ),
     },

@@ -117,6 +117,6 @@ BIASES = {
     "none": (False, False), "attention": (True, False), "feedforward": (False, True),
     "all": (True, True),
 }  # fmt: skip
-# Else Transformers takes an id that may lie beyond the vocabulary.
+# Said, as Transformers' default may be an id beyond the vocabulary.
 NO_PADDING = {"pad_token_id": None}
 ATTENTION_BIAS = words("attention_bias", missing=False, none=False, attention=True)

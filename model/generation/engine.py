@@ -45,13 +45,13 @@ class Capacity:
     """What an engine has room for."""
 
     rows: int = 64
-    """That are answered at a time; others wait."""
+    """Requests that are answered at a time; others wait."""
     waiting: int = 1024
-    """That wait; beyond them a request is refused."""
+    """Requests that wait at most; the next is refused."""
     chunk: int = 256
     """Tokens of prompts that are read in one step."""
     tokens: int = 1 << 17
-    """In the key-value caches, of rows and of what is kept for others with the same beginning."""
+    """Positions in all caches, of rows and of what is kept for others with the same beginning."""
     packing: bool = True
     """Whether matrices on a CPU are kept a second time, laid out for a few rows: that takes as much
     memory again, and 8 rows take two thirds of the time.
@@ -71,10 +71,10 @@ class Row:
     slot: int
     tokens: list[int]
     uniform_T: Sequence[float]
-    """What its tokens are drawn by, where they are."""
+    """A number in [0, 1) for each token to come, to draw it by; empty where none is drawn."""
     written: int = 0
     scored: list[Token] = field(default_factory=list)
-    """Of the prompt, where its log-probabilities are asked for."""
+    """Tokens of the prompt, where their log-probabilities are asked for."""
 
     @property
     def need(self) -> int:

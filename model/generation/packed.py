@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from model.transformer import LanguageModel
 
 FEWEST, MOST = 4, 256
-"""Rows for which it is faster; PyTorch takes others."""
+"""Rows of a product for which oneDNN's blocks are faster; others are left to PyTorch."""
 SMALLEST = 2**18
 """Elements of a matrix below which the product is over too soon for it to matter."""
 Network = TypeVar("Network", bound=LanguageModel)
@@ -25,7 +25,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class Packed:
-    """A matrix `[O, I]`; from its first product with few rows on also a copy in oneDNN's blocks."""
+    """A matrix `[O, I]`; from the first product on that this speeds up also a copy in blocks."""
 
     def __init__(self, weight: Tensor) -> None:
         self.weight = weight

@@ -56,7 +56,7 @@ class Prefixes:
         best = max(common, key=common.__getitem__, default=-1)
         length = common.get(best, 0) if common.get(best, 0) >= LEAST else 0
         if length and best in self.kept and 2 * length >= read[best]:
-            slot = best  # hardly anything else is lost
+            slot = best  # what else it has read is less, and is lost
         else:
             slot = self._empty(others, best if length else -1)
         self.kept.pop(slot, None)

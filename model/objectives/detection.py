@@ -116,7 +116,7 @@ class ReplacedTokenDetection(Objective):
 def sample_at(probs_CV: Tensor, draws_C: Tensor) -> Tensor:
     """The token in which each cumulative distribution passes the draw, uniform in [0, 1)."""
     cumulative_CV = probs_CV.cumsum(-1)
-    # Times the last sum, which rounding leaves beside 1.
+    # Scaled by the last sum, which rounding leaves near 1 and not at it.
     at_C1 = draws_C[:, None] * cumulative_CV[:, -1:]
     # To the right, so that no token of probability 0 is drawn; clamped for a draw rounded up to 1.
     return torch.searchsorted(cumulative_CV, at_C1, right=True)[:, 0].clamp(
