@@ -34,8 +34,10 @@ class RateScales(Settings):
     """Learning rates of the kinds of parameters, in shares of `learning_rate`."""
 
     matrices: float = Field(1.0, gt=0, description="matrices inside the blocks")
-    head: float = Field(1.0, gt=0, description="the LM head, or the embedding tied to it; others")
-    embeddings: float = Field(1.0, gt=0, description="embeddings of tokens")
+    head: float = Field(
+        1.0, gt=0, description="the LM head, or the embedding tied to it; heads of other tasks"
+    )
+    embeddings: float = Field(1.0, gt=0, description="embeddings of tokens, where not tied")
     positions: float = Field(1.0, gt=0, description="learned positions")
     vectors: float = Field(1.0, gt=0, description="gains and biases")
 
