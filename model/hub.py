@@ -46,8 +46,10 @@ POOLERS = ("pooler.dense.weight", "pooler.weight")
 """What a pooler's matrix is called."""
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """Where weights are, the first that there is; of each also an index of several."""
-INDEX, LARGEST = f"{WEIGHTS[0]}.index.json", 5_000_000_000
-"""Which file of several has a tensor, and the bytes of a file at most."""
+INDEX = f"{WEIGHTS[0]}.index.json"
+"""The file that says which of several files each tensor is in."""
+LARGEST = 5_000_000_000
+"""Bytes of one file's tensors at most, but for a single tensor that is larger."""
 PREFIXES = (
     "transformer.", "bert.", "roberta.", "distilbert.", "albert.", "electra.", "deberta.",
     "model.",     "gpt_neox.",
@@ -105,7 +107,9 @@ def save(
 
 
 def _write(tensors: dict[str, Tensor], folder: Path) -> None:
-    """Write tensors, in files in their order, and an index of several."""
+    """Write tensors in their order: to `model.safetensors`, or where they are more than `LARGEST`
+    bytes to several files with an index.
+    """
     files: list[dict[str, Tensor]] = [{}]
     size = 0
     for name, tensor in tensors.items():
