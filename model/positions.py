@@ -72,11 +72,19 @@ def rope_frequencies(
     if scaling.kind == "longrope":
         last = positions_BT.amax(-1, keepdim=True) if furthest_BT is None else furthest_BT
         longer = last[..., None] >= scaling.original_context
-        divisors = scaling.short_factors, scaling.long_factors
-        short, long = (torch.tensor(each, device=device) for each in divisors)
+        short, long = _factors(scaling, device)
         return frequencies / long.where(longer, short)
     keep = _kept(config, rope.theta, scaling, frequencies)
     return keep * frequencies + (1 - keep) * frequencies / scaling.factor
+
+
+@functools.lru_cache(maxsize=8)
+def _factors(scaling: RopeScaling, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The short and the long factors on a device, sent once: to send them is to wait for it."""
+    short, long = (
+        torch.tensor(each, device=device) for each in (scaling.short_factors, scaling.long_factors)
+    )
+    return short, long
 
 
 def _kept(config: ModelConfig, theta: float, scaling: RopeScaling, frequencies: Tensor) -> Tensor:
@@ -109,17 +117,21 @@ def alibi_slopes(heads: int) -> list[float]:
     return slopes + between
 
 
+@functools.lru_cache(maxsize=8)
+def _slopes(heads: int, device: torch.device) -> Tensor:
+    """The same on a device, `[H]`, sent once."""
+    return torch.tensor(alibi_slopes(heads), device=device)
+
+
 def alibi(heads: int, queries: int, keys: int, device: torch.device) -> Tensor:
     """Minus slope times distance, `[H, T, S]` (Press et al. 2022, section 3)."""
-    slopes_H = torch.tensor(alibi_slopes(heads), device=device)
-    return -slopes_H[:, None, None] * distances(queries, keys, device).abs()
+    return -_slopes(heads, device)[:, None, None] * distances(queries, keys, device).abs()
 
 
 @functools.lru_cache(maxsize=8)
 def alibi_by_distance(heads: int, length: int, device: torch.device) -> Tensor:
     """The same for every distance in a row, `[H, R]`, from 1 - T to T - 1."""
-    slopes_H = torch.tensor(alibi_slopes(heads), device=device)
-    return -slopes_H[:, None] * every_distance(length, device).abs()
+    return -_slopes(heads, device)[:, None] * every_distance(length, device).abs()
 
 
 def every_distance(length: int, device: torch.device) -> Tensor:

@@ -188,7 +188,7 @@ def _norm(
     held = [g for g in gradients if not getattr(g, "_zero_padding", False)]
     for gradient, parameter in zip(held, parameters, strict=False):  # unmarked padding comes last
         if not layout.team.rank or hasattr(parameter, "model_parallel"):
-            total += torch.linalg.vector_norm(gradient.double()).square()
+            total += torch.linalg.vector_norm(gradient, dtype=torch.float64).square()
     dist.all_reduce(total, group=optimizer.dp_process_group)
     if layout.splits:
         dist.all_reduce(total, group=layout.team.group)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from cluster.world import World
@@ -35,6 +36,7 @@ class Feed:
         pieces = pieces_of(batch, micro)
         targets = [count_targets(piece) for piece in pieces]
         if self.world.device.type == "cuda":
+            torch.cuda.set_device(self.world.device)  # a thread begins with the first, not its own
             pieces = [staged(piece, self.program.module) for piece in pieces]
         return pieces, targets, count_tokens(batch)
 

@@ -34,7 +34,7 @@ from tasks.training.feed import Feed
 from tasks.training.job import CHECKPOINTS, METRICS, Preempted, TrainJob
 from tasks.training.loss_scale import LossScale
 from tasks.training.micro_batches import mean_loss
-from tasks.training.oom import smaller
+from tasks.training.oom import release, smaller
 from tasks.training.prefetch import Prefetcher
 from tasks.training.process import is_fast, seed_dropout, terminated, threads
 from tasks.training.schedule import factor
@@ -67,6 +67,7 @@ def train(job: TrainJob, placement: Placement) -> None:
                 skip(job, world, spike)
             except torch.OutOfMemoryError as error:
                 job = smaller(job, world, error)
+            release(world.device)  # not before the error is gone: its frames hold the engine
 
 
 def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:
@@ -80,7 +81,7 @@ def _attempt(job: TrainJob, placement: Placement, world: World) -> Spike | None:
     except Spike as spike:
         # The checkpoint under way is one to go back to.
         trainer.commit()
-        return spike
+        return spike.with_traceback(None)
     finally:
         trainer.close()
     return None

@@ -1,5 +1,6 @@
 """A device with too little memory: the same training in smaller micro-batches, or what to set."""
 
+import gc
 import logging
 from dataclasses import replace
 
@@ -25,8 +26,6 @@ def smaller(job: TrainJob, world: World, error: Exception) -> TrainJob:
             "placement.micro_batch_tokens, set placement.activation_checkpointing to selective or "
             "whole, on more GPUs a higher placement.zero_stage, or placement.offload"
         ) from error
-    if world.device.type == "cuda":
-        torch.cuda.empty_cache()  # else its pieces stay those of the larger ones
     log.warning(
         "the device is out of memory with %d samples at a time: going on with %d; "
         "placement.micro_batch_tokens says so from the start",
@@ -34,3 +33,12 @@ def smaller(job: TrainJob, world: World, error: Exception) -> TrainJob:
         micro // 2,
     )
     return replace(job, micro_samples=micro // 2)
+
+
+def release(device: torch.device) -> None:
+    """Give back what an attempt has held, before another one needs as much. DeepSpeed's engine is
+    in circles of references, which the collector alone takes away.
+    """
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # else its pieces stay those of the larger micro-batches

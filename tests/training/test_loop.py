@@ -6,6 +6,7 @@ import math
 import shutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -483,6 +484,27 @@ def hungry(most: int) -> Program:
 
     program.module.register_forward_pre_hook(refuse, with_kwargs=True)
     return program
+
+
+@pytest.mark.parametrize(
+    ("harm", "placement"),
+    [(partial(hungry, 2), Placement()), (partial(toy.build, poison=7), Placement(zero_stage=2))],
+    ids=["out of memory", "a poisoned batch"],
+)
+def test_nothing_of_an_attempt_is_held_while_the_next_one_begins(
+    tmp_path: Path, harm: Callable[[], Program], placement: Placement
+) -> None:
+    """A device has room for one engine: an error holds frames, and DeepSpeed circles."""
+    made: list[weakref.ref[nn.Module]] = []
+
+    def build() -> Program:
+        assert all(one() is None for one in made)
+        program = toy.build() if made else harm()
+        made.append(weakref.ref(program.module))
+        return program
+
+    launch(toy.job(tmp_path, build=build, most_skipped=1), placement)
+    assert len(made) == 2
 
 
 def test_out_of_memory_it_goes_on_with_fewer_samples_at_a_time_and_says_the_setting(
