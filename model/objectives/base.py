@@ -36,6 +36,9 @@ class Objective(nn.Module):
     takes_begins = True
     """Whether a batch may say where documents begin (`model.documents`)."""
 
+    takes_places = False
+    """Whether a batch may say where its targets are (`model.objectives.places`)."""
+
     z_loss: float = 0.0
     """Coefficient of the z-loss of the LM head's predictions (`losses.ChunkedCrossEntropy`)."""
 
@@ -133,8 +136,15 @@ def token_loss(
     return total / count.clamp(min=1), penalty / count.clamp(min=1)
 
 
-def at_targets(hidden_BTD: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Hidden states `[K, D]` and targets `[K]` where there is a target."""
+def at_targets(
+    hidden_BTD: Tensor, targets: Tensor, places: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Hidden states `[K, D]` and targets `[K]` where there is a target; with `places`
+    (`model.objectives.places`) no device is asked where that is.
+    """
+    if places is not None:
+        hidden_ND = hidden_BTD.flatten(0, -2)
+        return hidden_ND.index_select(0, places), targets.flatten().index_select(0, places)
     kept = targets != IGNORED
     return hidden_BTD[kept], targets[kept]
 

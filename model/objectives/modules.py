@@ -29,6 +29,7 @@ from model.objectives.base import (
 )
 from model.objectives.detection import ReplacedTokenDetection
 from model.objectives.generator import SIZE
+from model.objectives.places import PLACES
 from model.objectives.rows import IGNORED
 from model.objectives.two_way import BidirectionalLM
 from model.transformer import Transformer
@@ -41,6 +42,7 @@ class TokenLM(Objective):
     """
 
     UNUSED: tuple[str, ...] = ("pooler", "multi_token", "query_embedding")
+    takes_places = True
 
     def forward(
         self,
@@ -51,8 +53,9 @@ class TokenLM(Objective):
         **more: Tensor,
     ) -> Tensor:
         """Mean loss over the targets; 0 when there are none."""
+        places = more.pop(PLACES, None)
         hidden_BTD = hidden_states(self.network, inputs, documents, positions, **more)
-        loss = self.token_loss(*at_targets(hidden_BTD, targets))
+        loss = self.token_loss(*at_targets(hidden_BTD, targets, places))
         return loss + balance_loss(self)
 
     @torch.no_grad()
@@ -75,18 +78,15 @@ class TokenLM(Objective):
 
 
 class PermutedLM(TokenLM):
-    """Predict tokens in a sampled order (`model.objectives.permuted`). The vector that stands for a
-    token to be predicted, where the network has one (XLNet), is trained.
-    """
+    """Predict tokens in a sampled order; queries, which see no token of theirs, have a vector."""
 
     UNUSED = ("pooler", "multi_token")
 
 
 class TextToText(TokenLM):
-    """Write one text for another.
+    """Write one text for another: batches `[parts, R, T]` of rows that may be of several workers.
 
-    A batch is `[parts, R, T]`: the loop gives parts, of as many rows each, to different workers.
-    With `label_smoothing` that share of each target is spread over all tokens.
+    The targets may be smoothed: a little of each is then any token's.
     """
 
     def __init__(self, network: Network, label_smoothing: float = 0.0) -> None:
@@ -102,19 +102,13 @@ class TextToText(TokenLM):
         **more: Tensor,
     ) -> Tensor:
         """Mean loss over the targets; 0 when there are none."""
-        given = {
-            "inputs": inputs,
-            "targets": targets,
-            "documents": documents,
-            "positions": positions,
-            **more,
-        }
+        given = {"inputs": inputs, "targets": targets, "documents": documents, **more}
         rows = {
-            key: array if key == BEGINS else array.flatten(0, 1)
+            key: array if key in (BEGINS, PLACES) else array.flatten(0, 1)
             for key, array in given.items()
             if array is not None
         }
-        return super().forward(**rows)
+        return super().forward(**rows, positions=positions)
 
 
 class CausalLM(TokenLM):
@@ -126,6 +120,7 @@ class CausalLM(TokenLM):
 
     UNUSED = ("pooler",)
     FURTHER = 0.3
+    takes_places = False  # nearly every position has a target
 
     def forward(
         self,
@@ -162,6 +157,7 @@ class PairLM(Objective):
     """
 
     UNUSED = ("multi_token", "query_embedding")
+    takes_places = True
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
@@ -169,10 +165,18 @@ class PairLM(Objective):
         nn.init.zeros_(self.pair.weight)
         nn.init.zeros_(self.pair.bias)
 
-    def forward(self, inputs: Tensor, targets: Tensor, *, labels: Tensor, **more: Tensor) -> Tensor:
+    def forward(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        *,
+        labels: Tensor,
+        places: Tensor | None = None,
+        **more: Tensor,
+    ) -> Tensor:
         """Sum of the mean loss of the tokens and that of the `labels` `[B]`."""
         hidden_BTD = hidden_states(self.network, inputs, **more)
-        tokens = self.token_loss(*at_targets(hidden_BTD, targets))
+        tokens = self.token_loss(*at_targets(hidden_BTD, targets, places))
         return tokens + F.cross_entropy(self._scores(hidden_BTD), labels) + balance_loss(self)
 
     @torch.no_grad()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cluster.world import World
 from tasks.training.job import Program, TrainJob
-from tasks.training.micro_batches import count_targets, count_tokens, pieces_of, staged
+from tasks.training.micro_batches import count_targets, count_tokens, pieces_of, placed, staged
 from tasks.training.prefetch import Prefetcher
 from tasks.training.spikes import batch_of
 
@@ -37,7 +37,8 @@ class Feed:
         targets = [count_targets(piece) for piece in pieces]
         if self.world.device.type == "cuda":
             torch.cuda.set_device(self.world.device)  # a thread begins with the first, not its own
-            pieces = [staged(piece, self.program.module) for piece in pieces]
+            module = self.program.module
+            pieces = [staged(placed(piece, module), module) for piece in pieces]
         return pieces, targets, count_tokens(batch)
 
     def take(self, step: int, batches: Prefetcher) -> tuple[Pieces, list[float], float]:

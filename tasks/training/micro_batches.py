@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from model.documents import BEGINS, begins_of
+from model.objectives.places import PLACES, places_of
 from model.objectives.rows import IGNORED
 from tasks.training.job import Batch
 
@@ -33,6 +34,13 @@ def staged(piece: Piece, module: Any) -> Piece:
         begins = begins_of(piece["documents"].numpy())
         more = {} if begins is None else {BEGINS: torch.from_numpy(begins)}
     return {key: tensor.pin_memory() for key, tensor in (piece | more).items()}
+
+
+def placed(piece: Piece, module: Any) -> Piece:
+    """A piece that says where its targets are, if the module takes that."""
+    if not getattr(module, "takes_places", False):
+        return piece
+    return piece | {PLACES: torch.from_numpy(places_of(piece["targets"].numpy()))}
 
 
 def sent(piece: Piece, device: torch.device) -> Piece:

@@ -7,18 +7,21 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 
 from model.config import ExpertConfig, ModelConfig, RecurrentConfig
 from model.encoder_decoder import build
-from model.objectives.base import Objective, hidden_states
+from model.objectives.base import Objective, at_targets, hidden_states
 from model.objectives.catalog import OBJECTIVES
 from model.objectives.detection import ReplacedTokenDetection, sample_at
 from model.objectives.lengths import Rates
 from model.objectives.modules import CausalLM, own_parameters, with_objective
+from model.objectives.places import PLACES, places_of
 from model.objectives.rows import Vocabulary
 from model.objectives.transforms import Setup
 from model.presets import preset
 from model.shapes import from_depth, resized
+from tasks.training.micro_batches import placed
 
 CONTEXT, WORDS = 32, 1000
 ALL = [(name, family) for name, about in OBJECTIVES.items() for family in about.families]
@@ -85,6 +88,41 @@ def test_the_loss_is_that_of_its_scored_targets(
     answers = module.answers(**batch)
     assert answers.keys() == scored.keys()
     assert all(torch.equal(answers[kind], part.targets) for kind, part in scored.items())
+
+
+@pytest.mark.parametrize(("name", "family"), ALL)
+def test_places_of_targets_change_nothing_and_no_device_is_asked_for_them(
+    vocabulary: Vocabulary, name: str, family: str
+) -> None:
+    """A step on a GPU that had to count its targets would wait, and compile for each number."""
+    module = objective(name, config_of(family, name))
+    batch = batch_of(vocabulary, name, family)
+    found = placed(batch, module)
+    assert (found is batch) == (not module.takes_places)
+    if not module.takes_places:
+        return
+    assert len(found[PLACES]) in (64, batch["targets"].numel())
+    losses, gradients = [], []
+    for given in (batch, found):
+        loss = module(**given)
+        losses.append(loss.item())
+        trained = [p for p in module.parameters() if p.requires_grad]
+        gradients.append(torch.autograd.grad(loss, trained))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        with pytest.raises(DynamicOutputShapeException):
+            at_targets(torch.empty(3, CONTEXT, 32), fake.from_tensor(batch["targets"]))
+        at_targets(torch.empty(3, CONTEXT, 32), *(found[k] for k in ("targets", PLACES)))
+
+
+def test_every_position_may_have_a_target_and_none() -> None:
+    full, none = np.arange(200)[None], np.full((1, 200), -100)
+    assert places_of(full).tolist() == list(range(200))
+    assert places_of(none).tolist() == [0] * 64
+    mixed = np.where(np.arange(200) % 3 == 0, 7, -100)
+    assert places_of(mixed[None]).tolist() == [*range(0, 200, 3), *[1] * (128 - 67)]
 
 
 @pytest.mark.parametrize(("name", "family"), ALL)
