@@ -16,6 +16,7 @@ from cluster.environment import prepare
 from cluster.placement import Placement
 from model.objectives.modules import with_objective
 from model.shapes import from_depth
+from model.sharded import shard_by_shard
 from model.transformer import Transformer
 from tasks.tokens.batches import Batch, assemble
 from tasks.training.job import Program, TrainJob
@@ -41,7 +42,9 @@ def batch(first: int, count: int) -> Batch:
 
 def program(depth: int = 3) -> Program:
     """A decoder on them."""
-    return Program(with_objective(Transformer(replace(CONFIG, depth=depth)), "causal"), batch)
+    with shard_by_shard():
+        network = Transformer(replace(CONFIG, depth=depth))
+    return Program(with_objective(network, "causal"), batch)
 
 
 def job(scratch: Path, precision: str, steps: int = STEPS, **changes: object) -> TrainJob:
@@ -60,7 +63,10 @@ PLACEMENTS = {
     "offloaded": Placement(gpus=1, zero_stage=2, offload="optimizer"),
     "selective": Placement(gpus=1, activation_checkpointing="selective"),
     "whole": Placement(gpus=1, activation_checkpointing="whole"),
+    "weights-2": Placement(gpus=1, zero_stage=2),
+    "weights-3": Placement(gpus=1, zero_stage=3),
 }
+"""By name; those of `weights` have them in bf16 too."""
 
 
 def main() -> None:
@@ -70,7 +76,8 @@ def main() -> None:
     prepare()
     folder = Path(sys.argv[1])
     for name, placement in PLACEMENTS.items():
-        launch(job(folder / name, "bf16"), placement)
+        precision = "bf16_weights" if name.startswith("weights") else "bf16"
+        launch(job(folder / name, precision), placement)
     launch(job(folder / "saved", "bf16", checkpoint_seconds=1e-6), PLACEMENTS["plain"])
     torch.cuda.reset_peak_memory_stats()
     large = job(folder / "large", "bf16", steps=4, build=partial(program, 24))
