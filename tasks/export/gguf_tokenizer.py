@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTES = 1, 2, 3, 4, 5, 6
 """Types of tokens."""
 NAMED = {"gpt2": "gpt-2", "cl100k": "dbrx", "o200k": "gpt-4o", "qwen": "qwen2"}
-"""What llama.cpp calls our patterns; where a word that is a token needs no merges, Llama 3's."""
+"""What llama.cpp calls our patterns of words."""
 WHOLE_WORDS = {"dbrx": "llama-bpe"}
+"""Its name of the same pattern where a word that is a token is taken whole, without merges."""
 SPACE = "\u2581"
 OTHERWISE = "llama.cpp would read text otherwise: take --format hf"
 Part = dict[str, Any]
@@ -30,7 +31,9 @@ Part = dict[str, Any]
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """`model` and `words` as llama.cpp calls them; a `merges` or a `scores` is empty."""
+    """A tokenizer as llama.cpp has it: its `model`, `gpt2` or `llama`, its pattern of `words`, and
+    the `merges` of the one or the `scores` of the other; the list that is not needed is empty.
+    """
 
     model: str
     words: str

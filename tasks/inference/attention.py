@@ -56,11 +56,11 @@ def attention_of(folder: Path, text: str, target: str | None) -> list[Map]:
 
     network, encoder = load_model(folder)
     family, network = network.config.family, network.eval()
-    two = family == "encoder_decoder"
-    if two != (target is not None):
+    writes = family == "encoder_decoder"
+    if writes != (target is not None):
         raise BadInput(
             f"{folder} is {'an' if family != 'decoder' else 'a'} {family}: "
-            + ("give what it writes: --target TEXT" if two else "leave out --target")
+            + ("give what it writes: --target TEXT" if writes else "leave out --target")
         )
     given = [_read(encoder, text, family)]
     if target is not None:

@@ -159,8 +159,8 @@ def trainings(lineage: Sequence[Artifact]) -> list[View]:
 
 
 def spent(lineage: Sequence[Artifact], runs: Sequence[RunRecord]) -> list[tuple[str, str, str]]:
-    """What all that the model was made from took: of what, how much, and of how many stages that is
-    known.
+    """Rows (resource, amount, known): what the stages behind the model took together, and of how
+    many of them that is known, `3 of 7`.
     """
     trained = [one for one in lineage if one.manifest.stage in words.TRAINED]
     prices = _prices(runs)

@@ -259,7 +259,7 @@ def _metrics(stages: Stages, stage: str) -> dict[str, float]:
 
 
 def _last(found: Sequence[Artifact]) -> Artifact:
-    """Of a stage's artifacts the last, but for those of what a model made, if there is another."""
+    """A stage's last artifact: one of text that a model made only where there is no other."""
     return next((one for one in reversed(found) if one.manifest.label != MADE), found[-1])
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from model.generation.request import Request
 
 HERE = "in-process"
-"""In the place of an address."""
+"""What the key of a reply has in place of an endpoint's address."""
 
 
 class Asked(NamedTuple):
@@ -173,7 +173,7 @@ class LocalWriter:
 
     @property
     def used(self) -> dict[str, float]:
-        """See `Writer`; tokens are of texts alone."""
+        """See `Writer`; tokens are those of written texts, not of questions to the judge."""
         tokens = self._engine.read + self._engine.written
         return {"requests": self._requests + self.judge.calls, "tokens": tokens}
 

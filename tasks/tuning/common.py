@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.manifest import Ledger
 from cluster.store import Draft
@@ -34,6 +35,12 @@ def padded(lengths: np.ndarray, longest: int) -> np.ndarray:
     in bfloat16 a training whose every step has another shape takes four times as long.
     """
     return np.minimum(-(-lengths // MULTIPLE) * MULTIPLE, longest)
+
+
+def track(draft: Draft, settings: TuningSettings, seed: int, **inputs: Artifact) -> None:
+    """Tell the tracker what is tuned: the settings with the seed, and the artifacts it begins with."""
+    draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
+    draft.tracker.datasets(inputs)
 
 
 def tuning_job(

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
 
-from cluster.artifact import brought
+from cluster.artifact import Artifact, brought
 from cluster.errors import BadInput
 from cluster.handover import here, share
 from cluster.store import Draft
@@ -36,7 +36,7 @@ from tasks.tokens.frames import Row
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
 from tasks.training.micro_batches import on_device
-from tasks.tuning.common import keep_ledger, padded, save_model, tuning_job, write_history
+from tasks.tuning.common import keep_ledger, padded, save_model, track, tuning_job, write_history
 from tasks.tuning.settings import HeadSettings
 from tasks.tuning.sources import describe
 from tasks.tuning.supervised import parted, sample_numbers
@@ -83,14 +83,18 @@ Prepare = Callable[[Encoder, ModelConfig], Task]
 """From the tokenizer and the shape of the network that is tuned."""
 
 
-def tune(base: Path, settings: HeadSettings, seed: int, draft: Draft, prepare: Prepare) -> None:
+def tune(
+    model: Artifact, settings: HeadSettings, seed: int, draft: Draft, prepare: Prepare
+) -> None:
     """Carry out a stage."""
+    track(draft, settings, seed, model=model)
+    base = model.path
     network, encoder = load_model(base)
     task = prepare(encoder, network.config)
     rows, _ = parted(len(task.train["lengths"]), settings.early_stopping)
     steps = max(1, round(settings.epochs * len(rows) / settings.batch_rows))
     job = tuning_job(
-        partial(program, base, handed(draft, task.train), task.head, settings, seed),
+        partial(program, base, share_rows(draft, task.train), task.head, settings, seed),
         steps,
         settings.batch_rows,
         settings,
@@ -161,8 +165,8 @@ def batch_of(arrays: Arrays, numbers: np.ndarray) -> Arrays:
     return found
 
 
-def handed(draft: Draft, arrays: Arrays) -> Path:
-    """Where every training process finds the rows."""
+def share_rows(draft: Draft, arrays: Arrays) -> Path:
+    """Write the rows where every training process finds them; the file."""
     folder = draft.scratch / "rows"
     folder.mkdir(exist_ok=True)
     save_file(arrays, folder / ROWS)

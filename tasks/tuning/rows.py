@@ -31,7 +31,7 @@ class Grouped(Protocol):
 
     @property
     def group(self) -> str:
-        """Whose rows stay together."""
+        """The group, whose rows stay on one side of the split."""
         ...
 
     @property

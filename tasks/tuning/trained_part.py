@@ -27,8 +27,8 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def trained_part(module: Module, settings: TuningSettings, base: Path) -> Module:
-    """A network of the folder `base`, with what it is trained with, of which only what the settings
-    say is trained. Raises BadInput when that is nothing.
+    """`module`, a network of the folder `base` with its head or objective, after all is frozen that
+    the settings do not train. Raises BadInput when nothing is left to train.
     """
     if settings.dropout is not None:
         set_dropout(module, settings.dropout)
@@ -52,8 +52,9 @@ def trained_part(module: Module, settings: TuningSettings, base: Path) -> Module
 
 
 def _last(module: nn.Module, network: LanguageModel, layers: int) -> Iterator[nn.Parameter]:
-    """Of each stack the last layers, and what comes behind them, an LM head where it is used; one
-    that is tied to the embedding comes before the first.
+    """The parameters of the last layers of each stack and of what comes behind them: the last norm
+    and, under an objective, the LM head; one that is tied to the embedding counts as coming before
+    the first layer.
     """
     for name, stack in network.named_modules():
         if isinstance(stack, Stack):

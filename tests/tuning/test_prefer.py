@@ -18,7 +18,7 @@ from tasks.evaluation.answers import AnswerSettings, answers
 from tasks.tokens.encoder import Encoder
 from tasks.training.settings import OptimizerSettings
 from tasks.tuning.prefer.encode import encode
-from tasks.tuning.prefer.engine import batch, couples, rows_in
+from tasks.tuning.prefer.engine import batch, count_rows, couples
 from tasks.tuning.prefer.rows import Preference, preference_rows, read_preferences
 from tasks.tuning.prefer.settings import PreferSettings
 from tasks.tuning.prefer.stage import prefer, preferences
@@ -286,7 +286,7 @@ def test_a_sample_of_kto_has_answers_and_mismatched_ones() -> None:
         "log_probs": np.arange(12, dtype=np.float32),
     }
     asked = settings("x", loss="kto", batch_rows=8)
-    found = batch(arrays, np.arange(rows_in(arrays)), asked, 0, 0, 2)
+    found = batch(arrays, np.arange(count_rows(arrays)), asked, 0, 0, 2)
     assert found["inputs"].shape == (2, 16, 3)
     assert (found["reference"][:, 8:] == found["reference"][:, :8] + 6).all()
     assert found["wanted"].tolist() == (found["reference"][:, :8] % 2 == 0).astype(int).tolist()

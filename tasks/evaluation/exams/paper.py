@@ -28,7 +28,7 @@ from tasks.evaluation.statistics.wilson import wilson_interval
 
 
 class Place(NamedTuple):
-    """A row: its id, where it lies, and whom intervals draw it with."""
+    """A row: its id, its file and line, and its group, whose rows intervals draw together."""
 
     id: Any
     file: str

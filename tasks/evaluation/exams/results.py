@@ -8,7 +8,7 @@ its figures as metrics, its rows as a table.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,6 @@ def take_exam(
     concurrency: int = 16,
     contamination: Path | None = None,
     rebuild: bool = False,
-    on_progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[Artifact, bool]:
     """The result of one exam, and whether it was there already.
 
@@ -96,7 +95,7 @@ def take_exam(
     spec = specify(exam, settings.exam.name, fingerprints, {"settings": settings}, found=found)
     if not rebuild and (known := store.find(spec.stage, spec.fingerprint)):
         return known, True
-    arguments = {"settings": settings, "force": rebuild, "on_progress": on_progress, **inputs}
+    arguments = {"settings": settings, "force": rebuild, **inputs}
     return _track(store, spec, candidate, arguments), False
 
 

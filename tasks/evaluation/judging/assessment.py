@@ -135,7 +135,7 @@ def assess(
 
 
 def words(scores: Iterable[Score]) -> dict[str, str]:
-    """By reason what the first unscored row's judge or endpoint said."""
+    """What the judge or the endpoint said of the first row that is unscored, by reason."""
     found: dict[str, str] = {}
     for score in scores:
         if score.reason and score.detail:

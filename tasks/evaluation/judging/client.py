@@ -26,7 +26,7 @@ from tasks.evaluation.judging.replies import (
 )
 from tasks.evaluation.judging.reply_store import ReplyStore, reply_key
 from tasks.evaluation.judging.sending import Sender, Sent
-from tasks.evaluation.judging.spending import Purse, Spending
+from tasks.evaluation.judging.spending import Budgets, Spending
 from tasks.evaluation.judging.written import thoughts_end
 
 TEXT_TOKENS = 400
@@ -55,7 +55,7 @@ class EndpointJudge:
         )
         self.tokens = Spending(store, f"{work}#tokens", (1e6, 1e6), endpoint.most_tokens)
         counts = {"requests": self.requests, "tokens": self.tokens} if work else {}
-        self._sender = Sender(endpoint, store, Purse({"USD": self.spending, **counts}))
+        self._sender = Sender(endpoint, store, Budgets({"USD": self.spending, **counts}))
         self._under_way: dict[str, asyncio.Future[Sent]] = {}
 
     @property

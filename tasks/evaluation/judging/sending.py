@@ -22,7 +22,7 @@ from tasks.evaluation.judging.questions import Unscored
 from tasks.evaluation.judging.rate_limit import RateLimit, retry_after
 from tasks.evaluation.judging.reply_store import ReplyStore
 from tasks.evaluation.judging.silence import Hangs, Silence
-from tasks.evaluation.judging.spending import Purse
+from tasks.evaluation.judging.spending import Budgets
 
 PERHAPS_PAID = ("timeout", "hangs", "connection", "not_json", "too_large")
 INVALID = (400, 422)
@@ -54,10 +54,10 @@ class Request:
 class Sender:
     """Sends requests to an endpoint. Raises BadInput for a URL it must not use."""
 
-    def __init__(self, endpoint: Endpoint, store: ReplyStore, purse: Purse) -> None:
+    def __init__(self, endpoint: Endpoint, store: ReplyStore, budgets: Budgets) -> None:
         self._key = api_key(endpoint)
         check_url(endpoint, self._key is not None)
-        self.endpoint, self._store, self._purse = endpoint, store, purse
+        self.endpoint, self._store, self._budgets = endpoint, store, budgets
         self.calls = 0
         self._breaker, self._parameters = CircuitBreaker(), Parameters()
         self._proxy = proxy_of(endpoint.url)
@@ -68,7 +68,7 @@ class Sender:
         connections belong to the loop they were made in.
         """
         # Under a budget the first replies tell what a request really costs.
-        first = 1 if self._purse.limited else None
+        first = 1 if self._budgets.limited else None
         self._rate_limit = RateLimit(self.endpoint.concurrency, first)
         self._ended = asyncio.Event()
         self._silence = Silence(self._ask_models)
@@ -121,20 +121,20 @@ class Sender:
         # Inside the gate: what was spent, or refused, while this one waited counts.
         if self._breaker.open:
             return self._breaker.open, None
-        guess = self._purse.reserve(request.prompt, request.body["max_tokens"])
+        guess = self._budgets.reserve(request.prompt, request.body["max_tokens"])
         if guess is None:
-            return Unscored("budget", self._purse.empty), None
+            return Unscored("budget", self._budgets.empty), None
         self._store.ask(request.key)
         reply, wait = await self._attempt(request, seconds)
         if isinstance(reply, dict):
             self._store.answer(request.key, reply)
-            self._purse.pay(guess, reply)
+            self._budgets.pay(guess, reply)
             self._breaker.succeed()
             self._rate_limit.speed_up()
         elif reply.reason in PERHAPS_PAID:
-            self._purse.lose(guess)
+            self._budgets.lose(guess)
         else:
-            self._purse.free(guess)
+            self._budgets.free(guess)
         return reply, wait
 
     async def _attempt(self, request: Request, seconds: float) -> Attempted:

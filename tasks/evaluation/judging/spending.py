@@ -93,7 +93,7 @@ class Spending:
         return (prompt_tokens * into + completion_tokens * out - saved) / 1e6 + self._each
 
 
-class Purse:
+class Budgets:
     """The accounts of one work by unit (USD, requests, tokens): a request is sent only where every
     one of them has room for it.
     """

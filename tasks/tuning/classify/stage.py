@@ -4,6 +4,8 @@ With the default data the classes are packages of the Python standard library an
 first lines of functions in them; no file is on both sides of the split.
 """
 
+from functools import partial
+
 from cluster.artifact import Artifact
 from cluster.stage import stage
 from cluster.store import Draft
@@ -20,11 +22,7 @@ def classify(model: Artifact, settings: ClassifySettings, seed: int, draft: Draf
     `accuracy` (the whole list), `micro_f1`, `macro_f1`, and the figures of the most frequent list,
     `accuracy_majority`, `micro_f1_majority`. Raises BadInput for unusable rows.
     """
-    from functools import partial
-
     from tasks.tuning.classify.engine import prepare
     from tasks.tuning.headed import tune
 
-    draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
-    draft.tracker.datasets({"model": model})
-    tune(model.path, settings, seed, draft, partial(prepare, settings))
+    tune(model, settings, seed, draft, partial(prepare, settings))

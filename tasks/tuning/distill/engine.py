@@ -7,6 +7,7 @@ from pathlib import Path
 
 from safetensors.numpy import load_file
 
+from cluster.artifact import Artifact
 from cluster.errors import BadInput
 from cluster.handover import here
 from cluster.store import Draft
@@ -19,12 +20,12 @@ from tasks.tokens.encoder import Encoder
 from tasks.tokens.origins import folder_of
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
-from tasks.tuning.common import HISTORY, keep_ledger, save_model, tuning_job, write_history
+from tasks.tuning.common import HISTORY, keep_ledger, save_model, track, tuning_job, write_history
 from tasks.tuning.distill.learners import distilled, readable
-from tasks.tuning.distill.lessons import Classes, Lessons, Tokens, count_rows, learners
+from tasks.tuning.distill.lessons import ClassLessons, Lessons, TokenLessons, count_rows, learners
 from tasks.tuning.distill.settings import DistillSettings
 from tasks.tuning.files import row_file
-from tasks.tuning.headed import handed
+from tasks.tuning.headed import share_rows
 from tasks.tuning.rows import Snippet, read_snippets, sides, split
 from tasks.tuning.sources import describe
 from tasks.tuning.supervised import parted
@@ -33,20 +34,22 @@ TOLD = ("soft_loss", "hard_loss", "hidden_loss")
 log = logging.getLogger("headrace.distill")
 
 
-def distil(base: Path, settings: DistillSettings, seed: int, draft: Draft) -> None:
+def tune(model: Artifact, settings: DistillSettings, seed: int, draft: Draft) -> None:
     """Carry out the stage."""
+    track(draft, settings, seed, model=model)
+    base = model.path
     _, encoder = load_model(base)
     module = distilled(base, settings)
     lessons = lessons_of(module, base, settings, encoder)
     train, heldout, rejects = texts_of(settings)
     arrays, held = lessons.arrays(train), lessons.arrays(heldout)
     config = module.student.network.config
-    before = lessons.loss(module.student, held) if isinstance(lessons, Tokens) else None
+    before = lessons.loss(module.student, held) if isinstance(lessons, TokenLessons) else None
     rows, _ = parted(count_rows(arrays), settings.early_stopping)
     steps = max(1, round(settings.epochs * len(rows) / settings.batch_rows))
     length = min(settings.length, config.context)
     job = tuning_job(
-        partial(program, base, handed(draft, arrays), settings, encoder, seed),
+        partial(program, base, share_rows(draft, arrays), settings, encoder, seed),
         steps,
         settings.batch_rows,
         settings,
@@ -68,7 +71,9 @@ def distil(base: Path, settings: DistillSettings, seed: int, draft: Draft) -> No
 
 def write(draft: Draft, module: Distilled, lessons: Lessons, base: Path) -> None:
     """The student's model folder, its history, and the sizes of both."""
-    names = {"id2label": dict(enumerate(lessons.names))} if isinstance(lessons, Classes) else {}
+    names = (
+        {"id2label": dict(enumerate(lessons.names))} if isinstance(lessons, ClassLessons) else {}
+    )
     student, network = module.student, readable(module.student.network, base)
     save_model(draft.path, student if isinstance(student, Headed) else network, base, **names)
     write_history(draft, (*HISTORY, *TOLD))
@@ -97,13 +102,13 @@ def lessons_of(
 ) -> Lessons:
     """What there is to learn from the teacher."""
     if not isinstance(module.student, Headed):
-        return Tokens(encoder, module.student, settings.length)
+        return TokenLessons(encoder, module.student, settings.length)
     folder = folder_of(settings.teacher) if settings.teacher else base
     names = hub.read_config(folder).get("id2label") or {}
     known = [str(names[key]) for key in sorted(names, key=int)]
     if len(known) != module.student.head.outputs:
         raise BadInput(f"teacher {folder} does not name its classes: config.json has no id2label")
-    return Classes(known, encoder, module.student, settings.length)
+    return ClassLessons(known, encoder, module.student, settings.length)
 
 
 def program(

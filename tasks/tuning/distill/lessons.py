@@ -25,7 +25,7 @@ SCORED_ROWS = 8
 Arrays = dict[str, np.ndarray]
 
 
-class Classes:
+class ClassLessons:
     """Texts for a classifier; their labels are classes of the teacher, or none."""
 
     def __init__(self, names: Sequence[str], encoder: Encoder, student: Headed, length: int):
@@ -71,7 +71,7 @@ class Classes:
         return found
 
 
-class Tokens:
+class TokenLessons:
     """Texts for a language model: of a decoder the next tokens, of an encoder those hidden."""
 
     def __init__(self, encoder: Encoder, student: Learner, length: int):
@@ -132,7 +132,7 @@ class Tokens:
         return self.setup.batch([self.setup.row(ids, random, none) for ids, random in made])
 
 
-Lessons = Classes | Tokens
+Lessons = ClassLessons | TokenLessons
 
 
 def learners(module: Distilled) -> tuple[Learner, Learner]:

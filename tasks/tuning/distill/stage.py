@@ -21,8 +21,6 @@ def distill(model: Artifact, settings: DistillSettings, seed: int, draft: Draft)
     `params_teacher`, `rows`. Raises BadInput for unusable rows, and where teacher and student do
     not belong together.
     """
-    from tasks.tuning.distill.engine import distil
+    from tasks.tuning.distill.engine import tune
 
-    draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
-    draft.tracker.datasets({"model": model})
-    distil(model.path, settings, seed, draft)
+    tune(model, settings, seed, draft)

@@ -20,6 +20,4 @@ def extract(model: Artifact, settings: ExtractSettings, seed: int, draft: Draft)
     from tasks.tuning.extract.engine import prepare
     from tasks.tuning.headed import tune
 
-    draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
-    draft.tracker.datasets({"model": model})
-    tune(model.path, settings, seed, draft, partial(prepare, settings))
+    tune(model, settings, seed, draft, partial(prepare, settings))

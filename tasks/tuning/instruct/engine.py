@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
 
-from cluster.artifact import brought
+from cluster.artifact import Artifact, brought
 from cluster.errors import BadInput
 from cluster.handover import here, share
 from cluster.store import Draft
@@ -27,7 +27,7 @@ from tasks.tokens.encoder import Encoder
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
 from tasks.training.micro_batches import on_device
-from tasks.tuning.common import add_ends, keep_ledger, save_model, tuning_job, write_history
+from tasks.tuning.common import add_ends, keep_ledger, save_model, track, tuning_job, write_history
 from tasks.tuning.instruct.settings import InstructSettings
 from tasks.tuning.rows import Pair, held_apart
 from tasks.tuning.sources import describe, instruction_pairs
@@ -51,9 +51,11 @@ class Supervised:
 
 
 def tune(
-    base: Path, settings: InstructSettings, seed: int, draft: Draft, made: Sequence[Pair]
+    model: Artifact, settings: InstructSettings, seed: int, draft: Draft, made: Sequence[Pair]
 ) -> None:
-    """Carry out the stage, with pairs that were made."""
+    """Carry out the stage; `made` are pairs that a model made, to be learnt from too."""
+    track(draft, settings, seed, model=model)
+    base = model.path
     network, encoder = load_model(base)
     if not isinstance(network, Transformer):
         raise BadInput(f"{base} is an encoder-decoder; instruct tuning takes a decoder")

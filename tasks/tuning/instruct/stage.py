@@ -31,6 +31,4 @@ def instruct(
     from tasks.tuning.instruct.engine import tune
     from tasks.tuning.sources import made_pairs
 
-    draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
-    draft.tracker.datasets({"model": model})
-    tune(model.path, settings, seed, draft, made_pairs(made, sources) if made else [])
+    tune(model, settings, seed, draft, made_pairs(made, sources) if made else [])

@@ -20,6 +20,4 @@ def label(model: Artifact, settings: LabelSettings, seed: int, draft: Draft) -> 
     from tasks.tuning.headed import tune
     from tasks.tuning.label.engine import prepare
 
-    draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
-    draft.tracker.datasets({"model": model})
-    tune(model.path, settings, seed, draft, partial(prepare, settings))
+    tune(model, settings, seed, draft, partial(prepare, settings))

@@ -25,7 +25,7 @@ from tasks.inference.generation import load_model
 from tasks.tokens.chat import NO_LOSS
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
-from tasks.tuning.common import HISTORY, save_model, tuning_job, write_history
+from tasks.tuning.common import HISTORY, save_model, track, tuning_job, write_history
 from tasks.tuning.prefer.encode import SIDES, Arrays, rows_of, scored
 from tasks.tuning.prefer.settings import PreferSettings
 from tasks.tuning.sources import describe
@@ -38,9 +38,11 @@ log = logging.getLogger("headrace.prefer")
 
 
 def tune(
-    base: Path, preferences: Artifact, settings: PreferSettings, seed: int, draft: Draft
+    model: Artifact, preferences: Artifact, settings: PreferSettings, seed: int, draft: Draft
 ) -> None:
     """Carry out the stage."""
+    track(draft, settings, seed, model=model, preferences=preferences)
+    base = model.path
     network, _ = load_model(base)
     assert isinstance(network, Transformer), "stage `preferences` refuses others"
     train, heldout = (preferences.file(f"{side}.safetensors") for side in SIDES)
@@ -82,14 +84,14 @@ def program(base: Path, rows: Path, settings: PreferSettings, seed: int) -> Prog
     arrays = load_file(brought(rows))
     network = hub.load(brought(base))
     assert isinstance(network, Transformer), "stage `preferences` refuses others"
-    kept, apart = parted(rows_in(arrays), settings.early_stopping)
+    kept, apart = parted(count_rows(arrays), settings.early_stopping)
     feed = partial(batch, arrays, kept, settings, seed)
     return Program(
-        preferring(network, settings, base), feed, list(looked_at(arrays, apart, settings))
+        preferring(network, settings, base), feed, list(validation_batches(arrays, apart, settings))
     )
 
 
-def rows_in(arrays: Arrays) -> int:
+def count_rows(arrays: Arrays) -> int:
     """How many rows the answers belong to: pairs, or with KTO one of each."""
     return len(np.unique(arrays["item"]))
 
@@ -100,15 +102,17 @@ def batch(
     """Samples `first` to `first + count` of the rows that are `kept` to train on: arrays
     `[B, R, T]`, and what the loss takes beside.
     """
-    numbers = chosen(arrays, kept, settings, seed, first, count)
-    found = laid(arrays, numbers, settings)
+    numbers = drawn_answers(arrays, kept, settings, seed, first, count)
+    found = samples_of(arrays, numbers, settings)
     if not settings.has_reference:
         found["token_share"] = token_shares(arrays, kept, settings, seed, first, count)
     return found
 
 
-def laid(arrays: Arrays, numbers: np.ndarray, settings: PreferSettings) -> Arrays:
-    """The samples of these answers `[B, R]`."""
+def samples_of(arrays: Arrays, numbers: np.ndarray, settings: PreferSettings) -> Arrays:
+    """The arrays of samples whose answers have these numbers `[B, R]`, and what the loss takes
+    beside: the reference's log-probabilities, and for KTO which answers are wanted.
+    """
     found = rows_of(arrays, numbers)
     if settings.has_reference:
         found["reference"] = arrays["log_probs"][numbers]
@@ -117,7 +121,9 @@ def laid(arrays: Arrays, numbers: np.ndarray, settings: PreferSettings) -> Array
     return found
 
 
-def looked_at(arrays: Arrays, apart: np.ndarray, settings: PreferSettings) -> Iterator[Arrays]:
+def validation_batches(
+    arrays: Arrays, apart: np.ndarray, settings: PreferSettings
+) -> Iterator[Arrays]:
     """The rows by whose loss training may stop, in batches; the last group of KTO is filled up
     with rows from the beginning.
     """
@@ -125,17 +131,19 @@ def looked_at(arrays: Arrays, apart: np.ndarray, settings: PreferSettings) -> It
     samples = answers_of(arrays, np.resize(apart, -(-len(apart) // each) * each), settings)
     for first in range(0, len(samples), SCORED):
         numbers = samples[first : first + SCORED]
-        found = laid(arrays, numbers, settings)
+        found = samples_of(arrays, numbers, settings)
         if not settings.has_reference:
             share = len(samples) / arrays["lengths"][samples[:, 0]].sum()
             found["token_share"] = np.full(len(numbers), share, np.float32)
         yield found
 
 
-def chosen(
+def drawn_answers(
     arrays: Arrays, kept: np.ndarray, settings: PreferSettings, seed: int, first: int, count: int
 ) -> np.ndarray:
-    """The numbers of the answers of some samples, `[B, R]`."""
+    """The numbers of the answers of samples `first` to `first + count`, `[B, R]`, rows being drawn
+    by the seed.
+    """
     each = settings.sample_rows
     rows = kept[sample_numbers(first * each, count * each, len(kept), seed)]
     return answers_of(arrays, rows, settings)
@@ -147,7 +155,7 @@ def answers_of(arrays: Arrays, rows: np.ndarray, settings: PreferSettings) -> np
     """
     if settings.loss == "kto":
         groups = rows.reshape(-1, settings.sample_rows)
-        return np.concatenate([groups, rows_in(arrays) + groups], axis=1)
+        return np.concatenate([groups, count_rows(arrays) + groups], axis=1)
     return np.stack([2 * rows, 2 * rows + 1], axis=1)
 
 
@@ -158,7 +166,7 @@ def token_shares(
     size, numbers = settings.batch_rows, np.arange(first, first + count) // settings.batch_rows
     shares = {}
     for step in np.unique(numbers):
-        whole = chosen(arrays, kept, settings, seed, int(step) * size, size)
+        whole = drawn_answers(arrays, kept, settings, seed, int(step) * size, size)
         shares[step] = size / arrays["lengths"][whole[:, 0]].sum()
     return np.array([shares[step] for step in numbers], np.float32)
 
@@ -171,7 +179,7 @@ def measure(module: PreferenceLM, arrays: Arrays, draft: Draft) -> None:
     answers = torch.from_numpy(arrays["answers"])
     by = None if module.loss == "orpo" else torch.from_numpy(reference)
     rewards = (module.beta * module.scores(found, answers, by)).numpy()
-    draft.metrics |= figures(rewards, arrays) | {"rows": float(rows_in(arrays))}
+    draft.metrics |= figures(rewards, arrays) | {"rows": float(count_rows(arrays))}
     rows = zip(arrays["item"], arrays["wanted"], rewards, reference, strict=True)
     write_json_lines(
         draft.path / "rewards.jsonl",

@@ -43,6 +43,4 @@ def prefer(
     """
     from tasks.tuning.prefer.engine import tune
 
-    draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
-    draft.tracker.datasets({"model": model, "preferences": preferences})
-    tune(model.path, preferences, settings, seed, draft)
+    tune(model, preferences, settings, seed, draft)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from cluster.artifact import brought
+from cluster.artifact import Artifact, brought
 from cluster.errors import BadInput
 from cluster.handover import here, share
 from cluster.store import Draft
@@ -22,7 +22,7 @@ from tasks.data.row_files import write_json_lines
 from tasks.inference.generation import load_model, start_ids
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
-from tasks.tuning.common import keep_ledger, save_model, tuning_job, write_history
+from tasks.tuning.common import keep_ledger, save_model, track, tuning_job, write_history
 from tasks.tuning.sources import describe
 from tasks.tuning.supervised import sample_numbers
 from tasks.tuning.text_to_text.maps import attention_maps
@@ -50,9 +50,11 @@ log = logging.getLogger("headrace.text_to_text")
 
 
 def tune(
-    base: Path, settings: TextToTextSettings, seed: int, draft: Draft, measure: Measure
+    model: Artifact, settings: TextToTextSettings, seed: int, draft: Draft, measure: Measure
 ) -> None:
     """Carry out a stage."""
+    track(draft, settings, seed, model=model)
+    base = model.path
     network, encoder = load_model(base)
     family, context = network.config.family, network.config.context
     if family == "encoder":
@@ -62,7 +64,7 @@ def tune(
     # One token is what the decoder begins with.
     length = min(settings.length, (context if family == "encoder_decoder" else context // 2) - 1)
     layout = Layout(encoder, family, length, suffix, start_ids(base, network, encoder))
-    rows = handed(draft, sides, layout)
+    rows = share_rows(draft, sides, layout)
     count = len(buckets(load_file(rows / TRAINED), settings.batch_tokens))
     job = tuning_job(
         partial(program, base, rows, settings, encoder.pad, seed),
@@ -87,8 +89,8 @@ def tune(
     draft.facts["task"] = describe(settings)
 
 
-def handed(draft: Draft, sides: Sides, layout: Layout) -> Path:
-    """The folder where every training process finds the rows."""
+def share_rows(draft: Draft, sides: Sides, layout: Layout) -> Path:
+    """Write the rows where every training process finds them; the folder."""
     folder = draft.scratch / "rows"
     folder.mkdir(exist_ok=True)
     for name, rows in ((TRAINED, sides.train), (APART, sides.apart)):

@@ -19,8 +19,7 @@ def translate(model: Artifact, settings: TextToTextSettings, seed: int, draft: D
     from tasks.tuning.text_to_text.engine import tune
     from tasks.tuning.text_to_text.measures import translation
 
-    _begin(model, settings, seed, draft)
-    tune(model.path, settings, seed, draft, translation)
+    tune(model, settings, seed, draft, translation)
 
 
 @stage(version=2, trains=True)
@@ -33,10 +32,4 @@ def summarise(model: Artifact, settings: TextToTextSettings, seed: int, draft: D
     from tasks.tuning.text_to_text.engine import tune
     from tasks.tuning.text_to_text.measures import summary
 
-    _begin(model, settings, seed, draft)
-    tune(model.path, settings, seed, draft, summary)
-
-
-def _begin(model: Artifact, settings: TextToTextSettings, seed: int, draft: Draft) -> None:
-    draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
-    draft.tracker.datasets({"model": model})
+    tune(model, settings, seed, draft, summary)

@@ -4,7 +4,7 @@
     wire.ask("run", code)                      # what the other side's `run(code)` returns or raises
 
 Plain values cross as copies; what a call changed in a list that it was given is changed in the
-caller's. Everything else crosses as a name for it: a `Far`, of which the other side is asked. So
+caller's. Everything else crosses as a name for it: a `Proxy`, of which the other side is asked. So
 neither process holds what is the other's, nor sees what it compares. Needs the standard library
 only.
 """
@@ -40,8 +40,8 @@ class Ended(BaseException):
     """The other process has ended."""
 
 
-class Far:
-    """An object of the other process."""
+class Proxy:
+    """Stands for an object of the other process, which it asks for everything that is done with it."""
 
     def __init__(self, wire: "Wire", number: int):
         self.__dict__.update(_wire=wire, _number=number)
@@ -65,7 +65,7 @@ class Far:
 
 def _asking(name: str) -> Service:
     def asked(self: Any, *others: Any) -> Any:
-        if name in AMONG_ITS_OWN and not isinstance(others[0], Far):
+        if name in AMONG_ITS_OWN and not isinstance(others[0], Proxy):
             return NotImplemented
         return self._wire.ask("do", name, self._number, *others)
 
@@ -73,7 +73,7 @@ def _asking(name: str) -> Service:
 
 
 for _name in OF_ANSWERS:
-    setattr(Far, f"__{_name}__", _asking(_name))
+    setattr(Proxy, f"__{_name}__", _asking(_name))
 
 
 class Wire:
@@ -147,7 +147,7 @@ class Wire:
 
     def _name(self, value: Any) -> list[Any]:
         """What stands for an object on the wire."""
-        if isinstance(value, Far):
+        if isinstance(value, Proxy):
             return ["yours", value._number]
         if isinstance(value, types.ModuleType):
             return ["module", value.__name__]
@@ -172,7 +172,7 @@ class Wire:
             known = rest[0].split(".")[0] in sys.stdlib_module_names
             return importlib.import_module(rest[0]) if known else None
         if kind == "mine":
-            return Far(self, rest[0])
+            return Proxy(self, rest[0])
         return self._errors.setdefault(rest[0], _class(self, *rest[1:]))
 
 

@@ -21,7 +21,7 @@ Counts = list[float]
 
 
 @dataclass(frozen=True)
-class About:
+class MetricInfo:
     """One metric: the output types it is for, what puts its rows together, and the direction."""
 
     outputs: tuple[str, ...]
@@ -35,23 +35,23 @@ CHOICE, LIKELY, ROLLING, WRITTEN = (
     "loglikelihood_rolling",
     "generate_until",
 )
-METRICS: dict[str, About] = {
-    "acc": About((CHOICE, LIKELY)),
-    "acc_norm": About((CHOICE,)),
-    "acc_bytes": About((CHOICE,)),
-    "acc_mutual_info": About((CHOICE,)),
-    "exact_match": About((CHOICE, WRITTEN)),
-    "f1": About((CHOICE,), ("f1",)),
-    "mcc": About((CHOICE,), ("matthews_corrcoef",)),
-    "brier_score": About((CHOICE,), ("brier_score",), higher=False),
-    "perplexity": About((LIKELY,), ("perplexity",), higher=False),
-    "word_perplexity": About((ROLLING,), ("weighted_perplexity",), higher=False),
-    "byte_perplexity": About((ROLLING,), ("weighted_perplexity",), higher=False),
-    "bits_per_byte": About((ROLLING,), ("bits_per_byte",), higher=False),
-    "bleu": About((WRITTEN,), ("bleu",)),
-    "chrf": About((WRITTEN,), ("chrf",)),
-    "chrf++": About((WRITTEN,), ("chrf++",)),
-    "ter": About((WRITTEN,), ("ter",), higher=False),
+METRICS: dict[str, MetricInfo] = {
+    "acc": MetricInfo((CHOICE, LIKELY)),
+    "acc_norm": MetricInfo((CHOICE,)),
+    "acc_bytes": MetricInfo((CHOICE,)),
+    "acc_mutual_info": MetricInfo((CHOICE,)),
+    "exact_match": MetricInfo((CHOICE, WRITTEN)),
+    "f1": MetricInfo((CHOICE,), ("f1",)),
+    "mcc": MetricInfo((CHOICE,), ("matthews_corrcoef",)),
+    "brier_score": MetricInfo((CHOICE,), ("brier_score",), higher=False),
+    "perplexity": MetricInfo((LIKELY,), ("perplexity",), higher=False),
+    "word_perplexity": MetricInfo((ROLLING,), ("weighted_perplexity",), higher=False),
+    "byte_perplexity": MetricInfo((ROLLING,), ("weighted_perplexity",), higher=False),
+    "bits_per_byte": MetricInfo((ROLLING,), ("bits_per_byte",), higher=False),
+    "bleu": MetricInfo((WRITTEN,), ("bleu",)),
+    "chrf": MetricInfo((WRITTEN,), ("chrf",)),
+    "chrf++": MetricInfo((WRITTEN,), ("chrf++",)),
+    "ter": MetricInfo((WRITTEN,), ("ter",), higher=False),
 }
 DEFAULTS: dict[str, tuple[str, ...]] = {
     LIKELY: ("perplexity", "acc"),

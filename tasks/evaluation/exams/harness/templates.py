@@ -107,18 +107,20 @@ class Writer:
 
 @lru_cache(maxsize=256)
 def _compiled(template: str) -> "Compiled":
-    return _world().from_string(template)
+    return _environment().from_string(template)
 
 
 @lru_cache(maxsize=1)
-def _world() -> "SandboxedEnvironment":
+def _environment() -> "SandboxedEnvironment":
     from jinja2 import StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    world = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
+    environment = ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined, keep_trailing_newline=True
+    )
     replace: Callable[..., str] = _regex_replace
-    world.filters["regex_replace"] = replace
-    return world
+    environment.filters["regex_replace"] = replace
+    return environment
 
 
 def _regex_replace(string: str, pattern: str, repl: str, count: int = 0) -> str:
