@@ -206,6 +206,10 @@ def tau(gaps: np.ndarray) -> float:
 
 
 def _summary(gaps: np.ndarray, chrf: np.ndarray, documents: list[str]) -> dict[str, Any]:
+    """The figures of `learn_file`, from how much higher each pair's better text is by either
+    metric.
+    """
+
     def taus(rows: np.ndarray) -> list[float]:
         ours, theirs = tau(gaps[rows]), tau(chrf[rows])
         return [ours, ours - theirs]

@@ -126,7 +126,7 @@ def _words(definition: Part) -> str:
 
 
 def _scores(model: Part, merges: list[str], size: int) -> list[float]:
-    """Of each token, minus the number of the first merge that makes it: the best pair is merged
+    """For each token, minus the number of the first merge that makes it: the best pair is merged
     first, and a token that no merge makes is never asked for its score.
     """
     ranks: dict[str, int] = {}

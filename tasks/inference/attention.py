@@ -26,8 +26,8 @@ class Map:
     weights_HTS: np.ndarray
 
     def patterns(self) -> list[dict[str, Any]]:
-        """Of each head the mean weight of a token for the first, the previous, itself and the next,
-        and the entropy of what it looks at, in bits.
+        """For each head the mean weight of a token for the first, the previous, itself and the
+        next, and the entropy of what it looks at, in bits.
         """
         found = []
         for head, weights_TS in enumerate(self.weights_HTS):

@@ -252,7 +252,7 @@ def _minimum_risk(
     settings: GenerationSettings,
     start_ids: Sequence[int],
 ) -> "tuple[Token, ...]":
-    """Of several samples the one most like the others, its text cut at stop texts like theirs."""
+    """The one of several samples that is most like the others, texts being cut at stop texts."""
     from model.generation import generate
 
     drawn = generate(

@@ -14,8 +14,8 @@ ASKED = ("grade", "synthesize")
 
 
 def funnel(artifacts: Sequence[Artifact], per_reason: int = SAMPLES_PER_REASON) -> list[View]:
-    """Of each stage with a ledger: rows in and out, rejects by reason, most frequent first, samples
-    of them, `per_reason` of each, and of what was kept.
+    """For each stage with a ledger: rows in and out, rejects by reason, most frequent first,
+    samples of them, `per_reason` of each, and of what was kept.
 
     `left` is the share of the rows that entered the first of the stages a row went through; `alike`
     are pairs of near duplicates, `lines` what became of lines that several documents have.

@@ -152,8 +152,8 @@ def training(artifact: Artifact) -> View:
 
 
 def sat_on_the_way(points: Sequence[View]) -> list[View]:
-    """Of exams during a training each one's first figure over the steps, with its interval, and the
-    steps at which there was none.
+    """Each exam that was sat during a training: its first figure over the steps, with its interval,
+    and the steps at which there was none.
     """
     found = []
     for exam in dict.fromkeys(point["exam"] for point in points):

@@ -10,7 +10,7 @@ STAGES = ("grade", "synthesize")
 
 
 def made(stages: Mapping[str, Sequence[Artifact]]) -> list[View]:
-    """Of each stage that asked a model: `kinds` with what was asked, made and refused by reason,
+    """For each stage that asked a model: `kinds` with what was asked, made and refused by reason,
     `dropped` pairs, `scores` of grades, what it `used`, and samples.
     """
     return [_view(artifact) for name in STAGES for artifact in stages.get(name, ())]

@@ -50,7 +50,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may take."""
+    """What one request may take: bytes of its body, and seconds for its answer."""
 
     body_bytes: int = 4 << 20
     seconds: float = 600.0
@@ -192,6 +192,7 @@ class Api:
         return bytes(body)
 
     async def _reply(self, request: Request, asked: Any, form: Form) -> Response:
+        """The answers as a stream, or whole; they end where the client has gone or waited long."""
         if asked.stream:
             return EventStream(self.service, form, self.limits.seconds)
         gone = asyncio.ensure_future(_left(request))
@@ -253,7 +254,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 async def _left(request: Request) -> None:
-    """Until the client has gone."""
+    """Wait until the client has gone."""
     while not await request.is_disconnected():
         await asyncio.sleep(0.2)
 

@@ -18,7 +18,7 @@ from tasks.serving.constrained import grammar_of
 IGNORED = ("user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key")
 """Keys that change nothing in an answer."""
 DEFAULT_TOKENS = 16
-"""Of a completion, as in OpenAI's interface."""
+"""Tokens of a completion, unless it says otherwise; as in OpenAI's interface."""
 Texts = str | list[str] | list[int] | list[list[int]]
 
 

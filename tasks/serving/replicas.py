@@ -111,7 +111,7 @@ def _start(serve: Any, address: dict[str, Any]) -> None:
 
 
 def _wait_for(url: str) -> None:
-    """Until requests are taken. Raises StageFailed when that does not happen."""
+    """Wait until requests are taken. Raises StageFailed when that does not happen."""
     import httpx
 
     until = time.monotonic() + START_SECONDS

@@ -166,6 +166,9 @@ class Service:
         *,
         echoes: bool = False,
     ) -> list[Answer]:
+        """`n` answers to each prompt, each by a seed of its own, given to the engine; with `echoes`
+        and log-probabilities also those of the prompt's tokens.
+        """
         seed = secrets.randbits(62) if asked.seed is None else asked.seed
         answers = []
         for prompt, number in itertools.product(prompts, range(asked.n)):

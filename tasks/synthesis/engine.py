@@ -51,7 +51,7 @@ PROVENANCE = pa.schema(
         pa.field("score", pa.float64()),
     ]
 )
-"""Of every row what it was made from and by: `templates` are names of prompts with a comma between
+"""What every row was made from and by: `templates` are names of prompts with a comma between
 them, `sha256` the hashes of their words likewise."""
 Work = Callable[[Sequence[Ask], Writer], list[Outcome]]
 Found = dict[str, Any]

@@ -116,12 +116,12 @@ def style_of(name: str) -> Template:
 
 
 def grading(text: str, rubric: str | None) -> Question:
-    """How many points a text gets."""
+    """The question how many points a text gets, from 0 to 5."""
     task = GRADE.task.format(rubric=rubric or EDUCATION)
     return Question(task, "Grade the text from 0 to 5.", (("text", text),), GRADE.form, GRADES)
 
 
 def checking(passage: str, asked: str, answer: str) -> Question:
-    """Whether an answer is right."""
+    """The question whether an answer is right."""
     material = (("text", passage), ("instruction", asked), ("answer", answer))
     return Question(CHECK.task, "Is the answer right?", material, CHECK.form, ("yes", "no"))

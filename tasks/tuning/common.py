@@ -38,7 +38,9 @@ def padded(lengths: np.ndarray, longest: int) -> np.ndarray:
 
 
 def track(draft: Draft, settings: TuningSettings, seed: int, **inputs: Artifact) -> None:
-    """Tell the tracker what is tuned: the settings with the seed, and the artifacts it begins with."""
+    """Tell the tracker what a tuning is of: settings, seed, and the artifacts that it begins
+    with.
+    """
     draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
     draft.tracker.datasets(inputs)
 

@@ -16,7 +16,7 @@ from tasks.data.reading.sources import PYTHON, Source, python_files, resolve
 
 ROW_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 COLUMN_SUFFIXES = (".conllu", ".conll", ".iob", ".bio", ".txt")
-"""Of files with a word a line, its tag in another column."""
+"""Suffixes of files with a word a line, its tag in another column."""
 
 
 def row_file(data: str, suffixes: Collection[str] = ROW_SUFFIXES) -> Path:

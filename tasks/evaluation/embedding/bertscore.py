@@ -93,7 +93,7 @@ def match(encoder: TextEncoder, pairs: Sequence[tuple[str, str]], idf: bool = Fa
 
 
 def _match_chunk(pairs: list[tuple[Embedded, Embedded]], idf: Mapping[int, float] | None) -> Tensor:
-    """The same of embedded texts, pairs of like length together."""
+    """As `match`, of pairs that are embedded: those of like length together, `[pairs, 3]`."""
     order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i][1].ids), len(pairs[i][0].ids)))
     values = torch.zeros(len(pairs), 3)
     for first in range(0, len(order), PAIRS):

@@ -112,6 +112,7 @@ def _last(layers: str) -> int:
 def _read(
     path: Path, fields: Fields, network: "Network", encoder: "Encoder"
 ) -> tuple[list[Example], Counter[str]]:
+    """The rows of a file with what is embedded of each, and how many have it not, by reason."""
     from tasks.tokens.frames import read_frame
 
     frame, failed = read_frame(encoder, 1, network.config.family), Counter[str]()

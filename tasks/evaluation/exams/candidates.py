@@ -31,8 +31,8 @@ Progress = Callable[[int, int], object]
 
 
 class Likelihood(NamedTuple):
-    """Of a text: log-probability in nats of its tokens, how many they are, and whether each was the
-    likeliest in its place.
+    """How likely a text is: the log-probability of its tokens in nats, their number, and whether
+    each was the likeliest in its place.
     """
 
     nats: float
@@ -190,7 +190,9 @@ class NetworkCandidate:
     def _read(
         self, rows: Sequence[Sequence[tuple[list[int], list[int]]]], progress: Progress
     ) -> list[Likelihood]:
-        """Of each text, in parts that go on from some tokens."""
+        """The likelihood of each text, which is given in parts: (tokens before, tokens of the
+        part).
+        """
         if self._start:
             raise BadInput("an encoder-decoder predicts parts of a text only; ask it to write")
         asked = [(first, [last]) for row in rows for first, last in row]

@@ -61,7 +61,7 @@ class OneExam:
 
     @property
     def name(self) -> str:
-        """Of the exam."""
+        """The exam's name."""
         return self.paper.exam.name
 
     def sit(self, network: "Network", progress: "Progress") -> dict[str, Any]:

@@ -78,6 +78,9 @@ def _choice(
 def _exact(
     exam: Exam, rows: Sequence[Row], prompts: list[str], candidate: Candidate, progress: Progress
 ) -> Graded:
+    """Whether the answer, or what the pattern finds in it, is one of the row's `answers`; the
+    baseline gives the commonest of them always.
+    """
     accepted = [{_form(exam, str(answer)) for answer in row["answers"]} for row in rows]
     grades, scored = [], []
     answers = candidate.write(prompts, exam.max_tokens, exam.stop, progress)
@@ -98,6 +101,7 @@ def _exact(
 def _code(
     exam: Exam, rows: Sequence[Row], prompts: list[str], candidate: Candidate, progress: Progress
 ) -> Graded:
+    """Whether the tests run to their end behind the answer, and whether it is Python at all."""
     grades, scored = [], []
     check_sandbox()
     answers = candidate.write(prompts, exam.max_tokens, exam.stop, progress)
@@ -115,6 +119,7 @@ def _code(
 def _overlap(
     exam: Exam, rows: Sequence[Row], prompts: list[str], candidate: Candidate, progress: Progress
 ) -> Graded:
+    """The exam's overlap metric; the baseline gives the first row's reference always."""
     answers = candidate.write(prompts, exam.max_tokens, exam.stop, progress)
     scored = [number for number, text in enumerate(answers) if isinstance(text, str)]
     texts = [str(answers[number]).strip() for number in scored]

@@ -57,7 +57,7 @@ class Sheet:
 
     @property
     def grades(self) -> list[dict[str, Any]]:
-        """Of every row."""
+        """The grade of every row, task by task."""
         return [one for part in self.parts for one in part.graded.grades]
 
     @property

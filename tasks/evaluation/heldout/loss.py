@@ -127,7 +127,7 @@ class HeldoutScore:
         return self.primary.nats
 
     def intervals(self) -> dict[str, Interval]:
-        """Of the loss and, where targets are tokens, of the bits per byte."""
+        """The 95 % intervals of the loss and, where targets are tokens, of the bits per byte."""
         found = {"heldout_loss": self.primary.interval()}
         if TOKENS in tuple(self.tallies)[:1]:
             bits = self.tokens / (math.log(2) * max(1, len(self.text)))
@@ -162,7 +162,7 @@ class Subject:
 
     @property
     def family(self) -> Family:
-        """Of its network."""
+        """The family of its network."""
         return self.module.network.config.family
 
     @property

@@ -19,8 +19,8 @@ ROWS = 64
 
 
 def gradient_norms(network: Transformer, batches: Iterator[Batch], device: str) -> dict[str, Any]:
-    """Of windows that are one document: the mean norm of the gradient of the last target's loss by
-    the embedding of the token at each distance before it, over that at distance 0.
+    """The mean norm of the gradient of the last target's loss by the embedding of the token at each
+    distance before it, over that at distance 0; of the windows that are one document.
 
     `cell`, `windows`, and `norms` by distance; none where no window is one document.
     """

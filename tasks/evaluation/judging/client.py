@@ -109,6 +109,7 @@ class EndpointJudge:
         return asyncio.run(all_of_them())
 
     async def _distribution(self, question: Question) -> Verdict:
+        """By the first reply's log-probabilities; without any, by the frequencies of `samples`."""
         first, answer = await self._answer(question, 0)
         verdict: Verdict
         if isinstance(first, Reply) and (found := read_probabilities(first, question.choices)):

@@ -60,8 +60,8 @@ def geval(judge: Judge, criterion: Criterion, form: Form, rows: Sequence[Row]) -
 def read_stored(
     criterion: Criterion, form: Form, rows: Sequence[Row], reading: Reading = "allowed"
 ) -> list[Score]:
-    """The same from the `replies` that rows have, as some judge gave them: by the allowed answers,
-    or with the faults of the published reading, to repeat published tables.
+    """G-Eval's scores from the `replies` that rows bring, as some judge gave them: read by the
+    allowed answers, or with the faults of the published reading, to repeat published tables.
     """
     return [_stored(row, criterion, form, reading) for row in rows]
 

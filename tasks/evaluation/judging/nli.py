@@ -38,7 +38,7 @@ class Contradiction:
         self._labels = [self._label(folder, part) for part in ("entail", "contradict")]
 
     def probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """Of each (sentence, sample) the probability of a contradiction rather than an entailment,
+        """For each (sentence, sample) the probability of a contradiction rather than an entailment,
         over these two classes alone, as in SelfCheckGPT.
         """
         import torch

@@ -133,6 +133,7 @@ def _question(exam: Exam, number: int, again: bool) -> Question:
 
 
 def _score(row: Row, part: str, asked: Asked, verdicts: Sequence[Verdict]) -> Score:
+    """The share of the questions answered yes; `spread` is the standard deviation of that share."""
     if isinstance(asked, Unscored):
         return Score.missing(row, "qag", part, asked)
     found = [v for v in verdicts if isinstance(v, Distribution)]

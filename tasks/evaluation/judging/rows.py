@@ -63,7 +63,7 @@ class Score:
     """What each of several replies said."""
     explanation: str | None = None
     detail: str | None = None
-    """Of an unscored row: the judge's or the endpoint's own words."""
+    """The judge's or the endpoint's own words where a row is unscored."""
 
     @classmethod
     def missing(cls, row: Row, metric: str, criterion: str, why: Unscored) -> "Score":

@@ -137,7 +137,7 @@ def bertscore_scores(row: Row, encoder: "TextEncoder") -> list[float | None]:
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """Of those that are there; None without any."""
+    """The mean of the values that are there; None without any."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 

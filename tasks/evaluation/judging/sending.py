@@ -198,6 +198,7 @@ class Sender:
     def _classify(
         self, status: int, headers: Mapping[str, str], content: bytes | None
     ) -> Attempted:
+        """What is kept of a reply, or the reason why it is none, by its status."""
         said = f"status {status}: {_shown(content)}".removesuffix(": ")
         if content is None:
             return Unscored("too_large", f"over {self.endpoint.max_bytes} bytes"), None

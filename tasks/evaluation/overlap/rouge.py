@@ -103,6 +103,7 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _ngrams(texts: Texts, pairs: np.ndarray, n: int) -> np.ndarray:
+    """Hits of n-grams, each of which gets an integer key, `[pairs, 3]`."""
     keys, size = texts.codes, texts.vocabulary
     for shorter in range(1, n):  # an n-gram is an (n - 1)-gram and a word
         if shorter > 1:

@@ -91,6 +91,7 @@ def _at_once(placement: Placement) -> int | None:
 
 
 def _in_blocks(job: Job, rows: Sequence[Row], draft: Draft, at_once: int | None) -> Answered:
+    """All rows as Ray tasks, a block each, `at_once` side by side."""
     folder = draft.scratch / "blocks"
     folder.mkdir(exist_ok=True)
     blocks = list(enumerate(rows[n : n + BLOCK] for n in range(0, len(rows), BLOCK)))

@@ -85,6 +85,9 @@ def _measure(
     gold_R: np.ndarray,
     scores: Sequence[np.ndarray],
 ) -> Outcome:
+    """Of rows with one class: the one with the highest score. `labels` are those of training, by
+    which the rarer of two classes is known.
+    """
     gold, predicted = gold_R.tolist(), [int(row.argmax()) for row in scores]
     right = sum(g == p for g, p in zip(gold, predicted, strict=True))
     low, high = wilson_interval(right, len(gold))
@@ -114,6 +117,9 @@ def _measure_several(
     gold_RC: np.ndarray,
     scores: Sequence[np.ndarray],
 ) -> Outcome:
+    """Of rows with lists of classes: those whose logit is above 0, beside training's commonest
+    list.
+    """
     held, predicted = gold_RC > 0, np.stack(scores) > 0
     sets, counts = np.unique(labels_RC > 0, axis=0, return_counts=True)
     constant = np.broadcast_to(sets[counts.argmax()], held.shape)

@@ -97,7 +97,7 @@ def _pieces(
 
 
 def tokens_of_words(encoder: Encoder, words: Sequence[str]) -> list[tuple[list[int], int | None]]:
-    """Of each word of a sentence, parted by spaces, its token ids, and which of them is the first
+    """The token ids of each word of a sentence, parted by spaces, and which of them is the first
     that stands for more than the space; None where another word's token stands for it.
     """
     text, starts, ends = " ".join(words), list[int](), list[int]()
@@ -133,6 +133,7 @@ def _measure(
     names: Sequence[str],
     scores: Sequence[np.ndarray],
 ) -> Outcome:
+    """The tag with the highest score of each word, beside the one it has most often in training."""
     usual, most = metrics.most_frequent([s.words for s in train], [s.tags for s in train])
     predicted = [[most] * len(one.words) for one in rows]
     for piece, row in zip(pieces, scores, strict=True):

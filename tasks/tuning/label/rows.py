@@ -71,6 +71,9 @@ def _lists(
 
 
 def _columns(path: Path, column: int | None) -> Iterator[Sentence]:
+    """The sentences of a file with a word a line; `column` counts from 1, None is the last one or,
+    of CoNLL-U, the universal part of speech.
+    """
     universal = data_suffix(path.name) == CONLLU
     word, tag = CONLLU_COLUMNS if universal else (0, -1)
     tag = tag if column is None else column - 1

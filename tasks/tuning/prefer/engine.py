@@ -191,7 +191,7 @@ def measure(module: PreferenceLM, arrays: Arrays, draft: Draft) -> None:
 
 
 def figures(rewards: np.ndarray, arrays: Arrays) -> dict[str, float]:
-    """Of rewards `[N]`: how many couples of a wanted and an unwanted answer are in order, and by
+    """How many couples of a wanted and an unwanted answer the rewards `[N]` put in order, and by
     how much, beside what the length alone, and the model before, would have made of them.
     """
     yes, no, paired = couples(arrays)

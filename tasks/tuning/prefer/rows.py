@@ -111,6 +111,7 @@ def messages(turns: Sequence[Turn]) -> list[dict[str, str]]:
 
 
 def _preference(row: Mapping[str, Any], path: Path, number: int) -> Preference:
+    """A row of a file, in any of the forms that the module names."""
     where = f"{path}, line {number}"
     label = str(row.get("id", number))
     prompt = _prompt(row, path, number)

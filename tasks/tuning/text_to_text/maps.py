@@ -15,7 +15,7 @@ from tasks.tuning.text_to_text.rows import Layout, TextPair
 def attention_maps(
     network: Network, layout: Layout, rows: Sequence[TextPair], texts: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Of each text, the tokens `read` and `written`, and by written token the `weights` of those
+    """For each text, the tokens `read` and `written`, and by written token the `weights` of those
     that were read; empty for a network without a recurrent decoder that attends.
     """
     found = [part for part in network.modules() if isinstance(part, Alignment)]

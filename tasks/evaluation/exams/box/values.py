@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 Name = Callable[[Any], list[Any]]
-"""Of two kinds: gives the list that stands on the wire for an object that is no plain value, or
-gives back the object that such a list stands for.
+"""Turns an object that is no plain value into the list that stands for it on the wire (`name`), or
+such a list into the object (`named`).
 """
 ITSELF = (type(None), bool, int, float, str)
 MANY = {kind.__name__: kind for kind in (list, tuple, set, frozenset, collections.deque)}

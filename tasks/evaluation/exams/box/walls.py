@@ -55,8 +55,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def fence(folder: str) -> None:
-    """See above. The first process that is started afterwards is the init of the new namespaces:
-    when it ends, so does every other in them.
+    """Put this process in namespaces of its own. The first process that is started afterwards is
+    the init of the new namespaces: when it ends, so does every other in them.
     """
     if sys.platform != "linux":
         raise OSError(f"this is {sys.platform}, not Linux")
@@ -86,7 +86,7 @@ def keep_to_itself() -> None:
 
 
 def shut(folder: str) -> None:
-    """See above."""
+    """Shut this process in for good: Landlock, no capabilities, seccomp."""
     _done("prctl", libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0))
     _landlock(folder)
     header, none = struct.pack("Ii", 0x20080522, 0), struct.pack("6I", 0, 0, 0, 0, 0, 0)

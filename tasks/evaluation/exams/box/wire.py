@@ -41,7 +41,7 @@ class Ended(BaseException):
 
 
 class Proxy:
-    """Stands for an object of the other process, which it asks for everything that is done with it."""
+    """Stands for an object of the other process, which is asked for all that is done with it."""
 
     def __init__(self, wire: "Wire", number: int):
         self.__dict__.update(_wire=wire, _number=number)

@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
     @property
     def numbers(self) -> list[int]:
-        """Of its scored rows, among all."""
+        """The numbers of its scored rows among the rows of all tasks."""
         return [self.begin + number for number in self.graded.scored]
 
 
@@ -84,6 +84,9 @@ def _figures_of(one: Aggregate, parts: Sequence[Part]) -> list[str]:
 
 
 def _mean(shown: str, one: Aggregate, parts: Sequence[Part], name: str) -> Figure:
+    """The mean of the tasks' figures of this `name`, called `shown`, with that of their
+    baselines.
+    """
     columns = [part.graded.figures[name] for part in parts]
     numbers = [number for part in parts for number in part.numbers]
     known = [part.graded.baselines.get(name) for part in parts]

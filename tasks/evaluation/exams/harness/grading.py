@@ -29,7 +29,7 @@ from tasks.evaluation.judging.questions import Unscored
 from tasks.evaluation.overlap.scores import Column
 
 Grades = dict[str, Any]
-"""Of one row, by the name of the figure."""
+"""What one row got, by the name of the figure."""
 
 
 def grade_task(
@@ -78,6 +78,7 @@ def _nats(found: Sequence[Likelihood | Unscored]) -> list[float] | None:
 def _chosen(
     task: Task, writer: Writer, row: Asked, found: Sequence[Likelihood]
 ) -> tuple[Grades, Grades]:
+    """What a row with choices shows, and its grades by the task's metrics."""
     choices = writer.choices(row.document.row)
     gold = _gold(task, writer, row, choices)
     nats = [one.nats for one in found]
@@ -131,7 +132,9 @@ def _check_known(found: Likelihood) -> None:
 def _written(
     task: Task, writer: Writer, rows: Sequence[Asked], candidate: Candidate, progress: Progress
 ) -> Iterator[tuple[Grades, Grades | None]]:
-    """The same of answers that are written; greedy ones are alike however often they are asked."""
+    """What a row shows, and its grades, of tasks whose answers are written. One greedy answer
+    stands for all `repeats`, which would be like it.
+    """
     prompts = [row.requests[0][0] for row in rows]
     answers = candidate.write(prompts, task.max_tokens, task.until, progress)
     for row, text in zip(rows, answers, strict=True):
@@ -202,6 +205,7 @@ def _guesses(task: Task, writer: Writer, rows: Sequence[Asked]) -> dict[str, flo
 def _put_together(
     task: Task, graded: Sequence[tuple[Grades, Grades | None]], guesses: Mapping[str, float]
 ) -> Graded:
+    """A task's figures from what its rows show and their grades, None of an unscored row."""
     scored = [number for number, (_, grades) in enumerate(graded) if grades is not None]
     kept = [grades for _, grades in graded if grades is not None]
     figures: dict[str, Column] = {}

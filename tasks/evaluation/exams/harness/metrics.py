@@ -98,7 +98,7 @@ def choice_grades(
 
 
 def rolling_grades(nats: float, text: str) -> dict[str, Any]:
-    """Of one text: its log-probability, with its words and bytes."""
+    """The grades of one text: its log-probability in nats, with its words or its bytes."""
     words, size = float(len(re.split(r"\s+", text))), float(len(text.encode()))
     by_bytes = (nats, size)
     return {
@@ -170,7 +170,7 @@ def _exp(total: Sequence[float]) -> float:
 
 
 def _f1(metric: str, grades: Sequence[tuple[int, int]]) -> Column:
-    """Of class 1 of two: from true positives, false positives and false negatives."""
+    """F1 of class 1 of two, from true positives, false positives and false negatives."""
     if (most := max(max(pair) for pair in grades)) > 1:
         raise ValueError(f"f1 is of two classes, 0 and 1; a row has class {most}")
 

@@ -18,7 +18,9 @@ from tasks.evaluation.exams.harness.templates import Writer
 
 Value = TypeVar("Value")
 SEED = 1234
-"""Of examples; `--seed` of lm-evaluation-harness, whose third number is this one."""
+"""Of the draws of examples: the third number of the `--seed` of lm-evaluation-harness, by
+default.
+"""
 
 
 class Asked(NamedTuple):
@@ -44,6 +46,9 @@ def asked(task: Task) -> list[Asked]:
 def _requests(
     task: Task, writer: Writer, examples: "_Examples", row: Row, place: str
 ) -> list[tuple[Any, ...]]:
+    """The requests of one row, as `Asked` has them by the task's output type; behind those of
+    `acc_mutual_info` the choices once more, with nothing before them.
+    """
     if task.output_type == "loglikelihood_rolling":
         return [(_text(task, writer.target(row), place),)]
     head = writer.field(row, task.description) + examples.before(row)
