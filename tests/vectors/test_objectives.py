@@ -126,3 +126,30 @@ def test_every_word_of_long_lines_is_trained_on(method: str, tmp_path: Path) -> 
     words, vectors_WD = learn(Corpus(path, 2, counts), counts, settings, 1, 1, lambda _: None)
     assert {*words} == {*counts}
     assert np.linalg.norm(vectors_WD, axis=1).min() > 0.3  # they begin at less than 1 / sqrt(8) / 2
+
+
+@pytest.mark.parametrize("method", ["skipgram", "cbow"])
+@pytest.mark.parametrize("output", ["negative_sampling", TREE])
+def test_vectors_are_those_of_gensim_given_lists_of_words(
+    method: str, output: str, tmp_path: Path
+) -> None:
+    """To the bit, with the same settings and seed: what is measured of one is so of the other."""
+    from gensim.models import Word2Vec
+
+    words = [f"w{i}" for i in range(40) for _ in range(200 // (i + 1) + 60 - i)]
+    np.random.default_rng(0).shuffle(words)
+    sentences = [words[first : first + 90] for first in range(0, len(words), 90)]
+    path = tmp_path / "words.txt"
+    path.write_text("".join(" ".join(line) + "\n" for line in sentences))
+    settings = VectorSettings(method=method, output=output, width=8)
+    counts = dict(Counter(words).most_common())
+    assert len({*counts.values()}) == len(counts)  # else the order of words could differ
+    corpus = Corpus(path, len(sentences), Counter(words))
+    found, vectors_WD = learn(corpus, counts, settings, 3, 1, lambda _: None)
+    tree = output == TREE
+    theirs = Word2Vec(
+        sentences, vector_size=8, window=settings.window, min_count=5, seed=3, workers=1,
+        sg=int(method == "skipgram"), hs=int(tree), negative=0 if tree else settings.negatives,
+    )  # fmt: skip
+    assert found == theirs.wv.index_to_key
+    assert np.array_equal(vectors_WD, theirs.wv.vectors)
