@@ -23,7 +23,7 @@ from cluster.url_secrets import VARIABLE
 STOP_SECONDS = 8.0
 ORPHAN_SECONDS = 2.0
 TAIL_LINES = 30
-LONGEST = 36  # of the path of a folder for sockets
+LONGEST = 27  # of the path of a folder for sockets
 
 
 class Process(Record):
@@ -192,7 +192,7 @@ def listen(preferred: int, patience: float = 0.0) -> socket.socket:
 def temporary_folder() -> Path:
     """A folder private to the user with a short path, the same for all of their homes."""
     folder = Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}"
-    # Ray's folder in it may have 40 characters: the path of a socket has an upper limit.
+    # Ray's folder in it, 13 longer, may have 40 characters: a socket's path has an upper limit.
     if len(str(folder)) > LONGEST:
         folder = Path("/tmp") / folder.name  # noqa: S108
     with contextlib.suppress(FileExistsError):

@@ -259,11 +259,12 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def _session_folder() -> Path:
-    """Below a private folder, as Ray opens its own to everybody.
+    """Below a private folder, as Ray opens its own to everybody. A container that shares that knows
+    no process outside, and must not take it for dead: each namespace of processes has its own.
 
     Ray's socket names may have 107 characters, of which it leaves 40 for this path.
     """
-    return temporary_folder() / "ray"
+    return temporary_folder() / f"ray-{Path('/proc/self/ns/pid').stat().st_ino:x}"
 
 
 def _remove_dead_sessions(own: bool = False) -> None:

@@ -177,3 +177,17 @@ def test_a_daemon_of_an_attempt_that_failed_is_none_of_the_session(tmp_path: Pat
         for process in (dead, alive):
             process.kill()
             process.wait()
+
+
+def test_a_container_removes_no_session_of_a_process_outside() -> None:
+    """It shares the temporary folder, and sees no process but its own."""
+    apart = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("this machine lets no user have processes apart")
+    sessions = ray_session._session_folder()
+    session = sessions / f"session_2026-01-01_00-00-00_000000_{os.getpid()}"
+    session.mkdir(parents=True)
+    clean = "from cluster import ray_session; ray_session._remove_dead_sessions()"
+    subprocess.run([*apart, sys.executable, "-c", clean], check=True, timeout=300)
+    assert session.is_dir()
+    session.rmdir()
