@@ -2,6 +2,7 @@
 
     python -m tests.chaos.crash_points FOLDER                 # every stage of the recipe `smoke`
     python -m tests.chaos.crash_points FOLDER --goal data --every 7 --first 3
+    python -m tests.chaos.crash_points FOLDER --goal pretrain --stages pretrain
 
 Each stage is built once undisturbed, in `FOLDER/clean`. Then, for each point, a process of its own
 builds it in a home of its own and is killed there; another builds it again, and both have to be the
@@ -15,7 +16,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,17 +59,27 @@ class Swept:
 class Sweep:
     """The stages of a recipe, each killed at every `every`th point from the `first` on."""
 
-    def __init__(self, folder: Path, recipe: Recipe, goal: str, every: int = 1, first: int = 1):
+    def __init__(
+        self,
+        folder: Path,
+        recipe: Recipe,
+        goal: str,
+        every: int = 1,
+        first: int = 1,
+        stages: Collection[str] = (),
+    ):
         self.clean, self.killed = folder / "clean", folder / "killed"
-        self.every, self.first = every, first
+        self.every, self.first, self.stages = every, first, stages
         self._modules = folder / "modules.txt"
         os.environ["HEADRACE_HOME"] = str(self.clean)
         self.dag = plan(goal, Dag(recipe.name, Store(self.clean)), recipe)
 
     def run(self) -> Iterator[Swept]:
-        """Every stage, in order, afresh and then as a forced rebuild."""
+        """Every stage, in order, afresh and then as a forced rebuild; `stages` alone, if given."""
         for node in self.dag:
             assert self._built(node, self.clean) == 0, f"{node.name} cannot be built undisturbed"
+            if self.stages and node.spec.stage not in self.stages:
+                continue
             self._import_as_it_did()
             for forced in (False, True):
                 yield self._stage(node, forced)
@@ -174,12 +185,15 @@ def main() -> None:
     parser.add_argument("--goal", default="all")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--stages", default="", help="the stages to kill, by comma; none: all")
     parser.add_argument("--recipe", default="smoke")
     parser.add_argument("--set", action="append", default=[], dest="changes")
     given = parser.parse_args()
     recipe = load(given.recipe, given.changes)
     points, wrong = 0, 0
-    for swept in Sweep(given.folder, recipe, given.goal, given.every, given.first).run():
+    stages = [name for name in given.stages.split(",") if name]
+    sweep = Sweep(given.folder, recipe, given.goal, given.every, given.first, stages)
+    for swept in sweep.run():
         points, wrong = points + swept.points, wrong + len(swept.wrong)
         how = "rebuilt" if swept.forced else "built"
         print(f"{swept.stage} {how}: {swept.points} points, {len(swept.wrong)} wrong", flush=True)

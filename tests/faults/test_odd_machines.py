@@ -6,6 +6,8 @@ import resource
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -13,10 +15,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.chaos.witness import left_running
+
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 TEXT = "Of the mills on this river the one numbered {} has the {} oldest wheel of them all. "
 ROWS = "".join(json.dumps({"text": TEXT.format(i, 3 * i) * 5}) + "\n" for i in range(50))
 MOUNT = "mount -t tmpfs -o {options} none {folder} && exec {command}"
+SERVERS = ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI")
+# The services that are started end with the first process of these namespaces.
+APART = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc"]
 
 
 @pytest.fixture
@@ -27,14 +34,16 @@ def recipe(tmp_path: Path) -> Path:
     return made
 
 
+def alone(home: Path) -> dict[str, str]:
+    """The variables of a process with a home of its own, and no servers of ours."""
+    return {k: v for k, v in os.environ.items() if k not in SERVERS} | {"HEADRACE_HOME": str(home)}
+
+
 def data(
-    recipe: Path, home: Path, narrow: Callable[[], object] | None = None
+    recipe: Path, home: Path, narrow: Callable[[], object] | None = None, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Text to shards in a process with limits of its own; its services are ended."""
-    variables = os.environ | {"HEADRACE_HOME": str(home)}
-    command = [HEADRACE, "data", str(recipe), "--json"]
-    for name in ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI"):
-        variables.pop(name, None)
+    """Text to shards in a process with limits and variables of its own; its services are ended."""
+    variables, command = alone(home) | more, [HEADRACE, "data", str(recipe), "--json"]
     try:
         return subprocess.run(
             command, env=variables, preexec_fn=narrow, capture_output=True, text=True
@@ -45,6 +54,14 @@ def data(
 
 def completed(done: subprocess.CompletedProcess[str]) -> bool:
     return done.returncode == 0 and json.loads(done.stdout)["status"] == "completed"
+
+
+def apart(script: str) -> subprocess.CompletedProcess[str]:
+    """A shell's script where it may mount a disk of its own."""
+    done = subprocess.run([*APART, "sh", "-c", script], capture_output=True, text=True)
+    if "headrace" not in done.stderr and done.returncode in (1, 32):
+        pytest.skip("this machine lets no user mount a disk")
+    return done
 
 
 @pytest.mark.slow
@@ -76,6 +93,40 @@ def test_ports_that_others_have(recipe: Path, tmp_path: Path) -> None:
     assert ":4200/" not in json.loads(done.stdout)["urls"]["prefect"]
 
 
+@pytest.mark.slow
+def test_a_clock_that_is_set_back_during_a_run(recipe: Path, tmp_path: Path) -> None:
+    """By two days, for all processes of the run and its services, as soon as there is a result."""
+    import libfaketime
+
+    _, faked = libfaketime.get_reload_information()
+    library = Path(faked["LD_LIBRARY_PATH"]) / "libfaketime.so.1"
+    clock, home = tmp_path / "clock", tmp_path / "home"
+    clock.write_text("+0")
+
+    def set_back() -> None:
+        while not list(home.glob("artifacts/read/*/artifact.json")):
+            time.sleep(0.1)
+        clock.write_text("-2d")
+
+    threading.Thread(target=set_back, daemon=True).start()
+    began = time.monotonic()
+    done = data(
+        recipe,
+        home,
+        LD_PRELOAD=str(library),
+        FAKETIME_TIMESTAMP_FILE=str(clock),
+        FAKETIME_CACHE_DURATION="1",
+        DONT_FAKE_MONOTONIC="1",
+    )
+    assert completed(done), done.stderr
+    said = json.loads(done.stdout)
+    assert 0 < said["seconds"] < time.monotonic() - began and clock.read_text() == "-2d"
+    assert all(0 <= stage["seconds"] <= said["seconds"] for stage in said["stages"])
+    made = [next(home.glob(f"artifacts/{name}/*/artifact.json")) for name in ("read", "report")]
+    read, report = (json.loads(path.read_text())["created"] for path in made)
+    assert report < read and left_running(home) == 0
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -87,16 +138,12 @@ def test_ports_that_others_have(recipe: Path, tmp_path: Path) -> None:
 def test_a_disk_that_takes_nothing(
     options: str, words: str, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI"):
+    for name in SERVERS:
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "disk"
     folder.mkdir()
     command = f"{HEADRACE} data {recipe} --home {folder}/home"
     script = MOUNT.format(options=options, folder=folder, command=command)
-    # The services that it starts end with the first process of these namespaces.
-    apart = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc"]
-    done = subprocess.run([*apart, "sh", "-c", script], capture_output=True, text=True)
-    if "headrace" not in done.stderr and done.returncode in (1, 32):
-        pytest.skip("this machine lets no user mount a disk")
+    done = apart(script)
     assert done.returncode in (1, 2) and words in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
