@@ -162,19 +162,37 @@ def _load(
         hub_lora.load_adapter(folder, network, read_config(base)["model_type"])
         fold(network)
         return network, {}
-    config, about = load_config(folder), read_config(folder)
+    config = load_config(folder)
+    ours, own = _restored(folder, config, dtype)
+    with torch.device("meta"):
+        network = build(config)
+    network.load_state_dict(dict(ours), assign=True)
+    network.headless = bool(own)
+    return network, own
+
+
+def named_weights(folder: Path | str) -> Iterator[tuple[str, Tensor]]:
+    """The weights of a model folder in fp32, by our names, one after another: files are mapped, and
+    one weight is held at a time, but of adapters the whole network. Raises as `load` does.
+    """
+    folder = Path(folder)
+    if base_of(folder):
+        return iter(load(folder).state_dict().items())
+    return _restored(folder, load_config(folder), torch.float32)[0]
+
+
+def _restored(
+    folder: Path, config: ModelConfig, dtype: torch.dtype
+) -> tuple[Iterator[tuple[str, Tensor]], dict[str, Tensor]]:
+    """The weights of a folder that is none of adapters, and the tensors of a head for a task."""
+    about = read_config(folder)
     model_type = about["model_type"]
     renames = list(hub_weights.renames(config, model_type))
     twins = TWINS | hub_weights.tied_head(config, model_type)
     found, own = hub_heads.split(about, tensors(folder))
     wanted = {name for rename in renames for name in rename.theirs}
     theirs = _fitting(folder, found, wanted, twins)
-    ours = {rename.ours: rename.restore(theirs).to(dtype) for rename in renames}
-    with torch.device("meta"):
-        network = build(config)
-    network.load_state_dict(ours, assign=True)
-    network.headless = bool(own)
-    return network, own
+    return ((rename.ours, rename.restore(theirs).to(dtype)) for rename in renames), own
 
 
 def load_config(folder: Path | str) -> ModelConfig:

@@ -80,6 +80,22 @@ def shard_by_shard() -> Iterator[None]:
         yield
 
 
+@torch.no_grad()
+def fill(network: nn.Module, named: Iterable[tuple[str, Tensor]]) -> None:
+    """Give a network other weights than it was built with, all of them, as they come."""
+    own, shards = network.state_dict(keep_vars=True), _asked.get()
+    left = set(own)
+    for name, tensor in named:
+        one = own[name]
+        assert one.shape == tensor.shape, f"{name} is {one.shape}, and {tensor.shape} is given"
+        if shards is not None and isinstance(one, nn.Parameter):
+            shards.keep(one, tensor)
+        else:
+            one.copy_(tensor)
+        left.remove(name)
+    assert not left, f"{sorted(left)} are not given"
+
+
 @contextmanager
 def whole(module: nn.Module) -> Iterator[None]:
     """In the block, a module's own weights can be written to. Those on the meta device are whole

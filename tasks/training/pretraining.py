@@ -7,7 +7,6 @@ import hashlib
 import logging
 import shutil
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from model.longer import lengthened
 from model.objectives.base import Objective
 from model.objectives.modules import own_parameters, with_objective
 from model.objectives.rows import Vocabulary
-from model.sharded import shard_by_shard
+from model.sharded import fill, shard_by_shard
 from tasks.tokens.chat import write_tokenizer_config
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.loader import Arrangement, Loader
@@ -188,10 +187,10 @@ def program(
 ) -> Program:
     """What every training process runs."""
     samples = samples_of(shards, "train", settings, config.family, vocabulary, seed, arranged)
-    with shard_by_shard() if start is None else nullcontext():
+    with shard_by_shard():
         network = build(config)
     if start is not None:
-        network.load_state_dict(hub.load(brought(start)).state_dict())
+        fill(network, hub.named_weights(brought(start)))
     module = with_objective(network, settings.objective, settings.z_loss, settings.generator)
     return Program(module, samples.batch)
 

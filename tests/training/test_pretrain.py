@@ -156,6 +156,18 @@ def test_a_model_too_large_for_one_file_is_several_with_an_index(
     assert all(parts.file(n).stat().st_size < 60_000 for n in files)
 
 
+def test_a_model_is_trained_on_shard_by_shard_as_it_is_whole(
+    made: Made, model: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the weights that it has, of which a rank keeps its part as they are read."""
+    whole = made.pretrain("whole", start=model)
+    monkeypatch.setattr(hub, "load", None)  # which makes a network of them
+    parts = made.pretrain("parts", start=model, placement=Placement(zero_stage=3))
+    losses = [[row["loss"] for row in rows_of(made)] for made in (whole, parts)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert losses[0][0] < rows_of(model)[0]["loss"] - 1
+
+
 def test_a_variant_that_diverges_is_a_row_of_the_comparison_and_never_best(
     made: Made, model: Artifact
 ) -> None:
