@@ -62,7 +62,9 @@ class Account(BaseModel):
             self.samples[reason] = (self.samples.get(reason, []) + samples)[:SAMPLES]
 
     def close(self, draft: Draft) -> None:
-        """Set the draft's rows, ledger and facts."""
+        """Set the draft's rows and ledger, the facts `reasons` (how many rows each rejects),
+        `samples` (of these, by reason) and `kept` (samples), the metrics `rows_in`, `rows_out`.
+        """
         reasons = dict(sorted(self.reasons.items()))
         draft.rows = self.rows_out
         balance = {"in": self.rows_in, "out": self.rows_out, "rejects": reasons}

@@ -101,9 +101,9 @@ def told(
     layers: list[Layer], inputs_BI: Numbers, labels: np.ndarray, loss: Loss, rate: float, steps: int
 ) -> list[dict[str, Any]]:
     """Steps of a training on one batch, with every number of them: `states` phi_0 to phi_M, the
-    `losses` of the rows, and of each of the `layers` its `weights`, `biases`, their `gradients`,
-    the same by `differences`, and what they are `after` the update; `gap` is the largest difference
-    between the two gradients.
+    `losses` of the rows, and for each of the `layers` a matrix [I + 1, O], the biases in its last
+    row, of the numbers `before` the update and `after` it, their `gradient`, and the same by
+    central `difference`s; `gap` is how far the two gradients are apart at most.
     """
     found = []
     for step in range(1, steps + 1):

@@ -15,8 +15,9 @@ def dense(vectors: Artifact, settings: DenseSettings, seed: int, draft: Draft) -
     of numbers: `mse`, `mse_mean` of the training mean, `deviation`, the likeliest sigma; of both:
     `nats`, -log likelihood of a held-out row, `nats_constant` of the best constant answer, `rows`,
     `params`, and `gradient_gap`, the largest relative difference between a gradient of the whole
-    network and that by finite differences. Facts: `steps`, the same algorithm on a tiny network,
-    number by number. Raises BadInput for unusable rows.
+    network and that by finite differences. Facts: `loss`, `sizes` (of inputs and of each layer's
+    outputs), `labels` (classes in order), and `steps`, the same algorithm on a tiny network, number
+    by number. Raises BadInput for unusable rows.
     """
     from tasks.dense.engine import train
 

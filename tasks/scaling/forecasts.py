@@ -15,10 +15,10 @@ Row = dict[str, Any]
 
 
 def told(artifacts: Iterable[Artifact]) -> list[Row]:
-    """Every forecast with a band among what these artifacts hold: `law` (the fingerprint of what
-    foretold it), `made` (when), `target`, `by`, `loss`, `low`, `high`, `reach` (its compute over
-    that of the largest run known then); `measured` and `inside`, None as long as nothing came, and
-    `beforehand`, whether all of it was said before its run had been trained.
+    """Every forecast with a band among what these artifacts hold: its `recipe`, `law` (the
+    fingerprint of what foretold it), `made` (when), `target`, `by`, `loss`, `low`, `high`, `reach`
+    (its compute over that of the largest run known then); `measured` and `inside`, None as long as
+    nothing came, and `beforehand`, whether all of it was said before its run had been trained.
     """
     by_name = {artifact.fingerprint: artifact.manifest for artifact in artifacts}
     found: dict[tuple[str, ...], Row] = {}

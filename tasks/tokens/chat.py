@@ -150,11 +150,11 @@ def _compiled(template: str) -> "Template":
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     # As `transformers` sets it up: templates are written for that.
-    world = ImmutableSandboxedEnvironment(
+    made = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
     )
-    world.filters["tojson"] = lambda value, **how: json.dumps(value, ensure_ascii=False, **how)
-    return world.from_string(GENERATION.sub("", template))
+    made.filters["tojson"] = lambda value, **how: json.dumps(value, ensure_ascii=False, **how)
+    return made.from_string(GENERATION.sub("", template))
 
 
 def _refuse(message: str) -> NoReturn:

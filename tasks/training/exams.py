@@ -3,8 +3,8 @@
     pretrain:
       exams: {files: [capitals.yaml], every: 1000}
 
-What an exam is, nothing here knows: stage `pretrain` is handed them (`AskedExams`). The row of a
-step at which they were sat has `exam_seconds`, what they took together, and `exams`:
+Nothing here knows what an exam is: stage `pretrain` is handed them (`AskedExams`). The row of a
+step after which they were sat has `exam_seconds`, what they took together, and `exams`:
 
     {name: {"results": {figure: {value, interval, n, baseline}}, "unscored": {reason: n}, "better"}}
     {name: {"why"}}        where it could not be graded

@@ -47,7 +47,7 @@ def pretrain(
     (what was seen of each, and how often), `mixture`, `vocab_size`, `history`, `exams` (every
     score, or why there is none). Metrics: `params`, `params_non_embedding`, `train_loss` (nats a
     target, mean of the last twentieth of the steps), `train_seconds`, `tokens_per_second`,
-    `flops_per_second`; the last `exams/NAME.FIGURE` and the `exam_seconds` of all.
+    `flops_per_second`, `mfu`; the last `exams/NAME.FIGURE` and the `exam_seconds` of all.
     Raises BadInput, before anything trains, when shards, tokenizer, model and objective do not
     belong together.
     """

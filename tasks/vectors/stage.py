@@ -16,9 +16,9 @@ def vectors(text: Artifact, settings: VectorSettings, seed: int, draft: Draft) -
     """Vectors of the text's words; writes `vectors.bin`, which word2vec and gensim read.
 
     Metrics: `words` that have a vector, `width`, `tokens` of the text, and of these
-    `known_tokens`, the share that has one. Facts: `neighbours` of some words, and where they lie in
-    the plane on which they are farthest apart, `projection`. Raises BadInput where too few words
-    occur often enough.
+    `known_tokens`, the share that has one. Facts: `method`, `neighbours` of some words, where they
+    lie in the plane on which they are farthest apart, `projection`, and the share of their variance
+    that it shows, `projected`. Raises BadInput where too few words occur often enough.
     """
     from tasks.vectors.corpus import write_words
     from tasks.vectors.made import make

@@ -25,7 +25,8 @@ def decontaminate(text: Artifact, settings: DecontaminateSettings, draft: Draft)
     Rows of `items.jsonl`: `benchmark`, `id`, `ngrams` of the item, how many of them were `found` in
     the corpus, `dirty` (one was), and the first match: `ngram`, `item`, `document`, `passage`.
     Later scores are split by `dirty`. Items of too few words are not looked for; the metric
-    `items_too_short` counts them.
+    `items_too_short` counts them, beside `items` and `items_dirty`.
+    Facts: `benchmarks`, these counts by set, and `examples`, the first dirty rows.
     Raises BadInput when an evaluation set cannot be read or holds nothing long enough to look for.
     """
     from functools import partial

@@ -1,4 +1,4 @@
-"""What is remembered of each document to find its duplicates: 16 + 8 x (1 + bands) bytes.
+"""What is remembered of each document to find its duplicates: 16 + 8 x bands bytes.
 
 The signatures of a block are a table in the order of its rows. Those of the documents that a
 `dedup` artifact keeps lie in it as `index-NNNNN.arrow`, one for each `text-NNNNN-*.parquet`: later

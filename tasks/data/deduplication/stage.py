@@ -68,6 +68,9 @@ def dedup(
     Also removed is what other artifacts keep already: those `against`, which the settings name (see
     `earlier_artifacts`), and `beside`, of the same run. So that later text can be compared with it
     in turn, the artifact holds an index of what it keeps.
+    Facts: `near` (clusters and pairs of near duplicates, and how likely LSH finds a pair by its
+    similarity), `against` (of each other artifact its `name`, its `rows`, and how many duplicates
+    of them were `removed`), `cut` (what was cut, by kind).
     Raises BadInput when an earlier artifact changed or the disk is full.
     """
     from tasks.data.deduplication.decisions import Rule

@@ -42,6 +42,9 @@ def filter_text(
     """Keep the documents that keep every rule. `quality` learns from `graded` documents, those of
     stage `grade`, where it names no labelled rows.
 
+    Facts: `limits` (of the rules in force, in their order), `lines_removed` (by line rule),
+    `reached` (documents that took a filter of one's own too long), and where they were asked for
+    `perplexity` and `quality`, what was learnt from.
     Raises BadInput when none is left, or filters fail on more than `max_failed_rate` of them and
     more than one: raise an error, or take longer than they may.
     """

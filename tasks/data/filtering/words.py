@@ -7,8 +7,8 @@ before an apostrophe that one or two letters follow (`it's`).
 
 Measured (benchmarks/filtering.py): the verdict of the web filters is datatrove's, which has spaCy's
 words, on 99.5 % of 2,155 natural pages; spaCy's own rules and exceptions would be three times as
-much code. It is compiled since the filters' time is spent here: with a Python object a word,
-filters and redaction take datatrove 160 times the CPU time.
+much code. It is compiled since the filters' time is spent here: datatrove, with a Python object a
+word, takes 160 times the CPU time for filters and redaction.
 """
 
 from typing import Any

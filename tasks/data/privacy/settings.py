@@ -52,7 +52,7 @@ class RedactSettings(Settings):
     regions: tuple[str, ...] = Field(
         (),
         description="countries (ISO 3166 codes) whose telephone numbers count when written without "
-        "their country code; none: 33 of the most populous and best connected",
+        "their country code; none: 35 of the most populous and best connected",
     )
     names: NameSettings | None = Field(
         None, description="also redact the person names that this model recognises (kind name)"

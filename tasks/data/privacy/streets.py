@@ -1,7 +1,7 @@
 """Street addresses by pattern: a house number beside a street name, post boxes, flats and suites.
 
-A pattern finds addresses written in the usual forms of some languages; it cannot tell a street that
-is named after nothing known. An NER model with an address label finds more.
+A pattern finds addresses written in the usual forms of some languages; a street whose name has none
+of the words below it does not recognise. An NER model with an address label finds more.
 """
 
 import re

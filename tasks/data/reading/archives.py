@@ -1,8 +1,8 @@
 """Members of tar and zip archives, one after another, never extracted to disk.
 
-Only regular files with plain relative names are taken. What an extraction could be tricked with is
-refused by name: `..`, absolute paths, links, devices, two members of one name. An archive inside an
-archive is refused too: its members would have no bound.
+Only regular files with plain relative names are taken. What could trick an extraction is refused,
+with its name: `..`, absolute paths, links, devices, two members of one name. An archive inside an
+archive is refused too: nothing would bound how many members it has.
 """
 
 import stat

@@ -50,6 +50,7 @@ def check_read(found: Outcome, settings: ReadSettings) -> None:
 def read(settings: ReadSettings, draft: Draft) -> None:
     """Read all sources into text blocks, sorted by label and content, whatever their order.
 
+    Facts: `sources`, of each what was read and what was set aside (`_describe`).
     Raises BadInput when a file is damaged, a field does not exist, no row is left, more than
     `max_bad_rate` of the rows are malformed, a source has another number of rows than it says, or a
     file changes meanwhile. Rows of a licence that a source does not take, and erased ones, are set

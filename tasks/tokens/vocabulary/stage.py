@@ -32,7 +32,7 @@ log = logging.getLogger("headrace.tokenizer")
 def train_tokenizer(text: Artifact, settings: TokenizerSettings, draft: Draft) -> None:
     """Learn a vocabulary from the documents; writes `tokenizer.json`.
 
-    Facts: `vocab_size` as reached, `trained_by`, and, over a sample of 1 MB of text,
+    Facts: `kind`, `vocab_size` as reached, `trained_by`, and, over a sample of 1 MB of text,
     `bytes_per_token`, `fertility` (tokens per whitespace-separated word), `vocabulary_use` (share
     of ids that occur) and the `longest` tokens of the vocabulary.
     Raises BadInput when there is no text.
