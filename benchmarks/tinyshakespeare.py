@@ -11,15 +11,13 @@ loss in nats of every held-out character, of each window of 64 from its first on
 
 import argparse
 import io
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import yaml
 import zstandard
+from speedrun import pretrain
 
 from tasks.tokens.shards.encode import heldout
 
@@ -53,7 +51,8 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="another value in the recipe")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hr-") as folder:
-        metrics = pretrain(Path(folder), whole(options.text), options.set)
+        recipe = written(Path(folder), whole(options.text))
+        metrics = pretrain(recipe, Path(folder, "home"), options.set)
     loss = metrics["heldout_loss"]
     print(f"held-out loss {loss:.4f}; nanoGPT's {GOAL} after {STEPS} steps")
     sys.exit(0 if loss <= GOAL else 1)
@@ -69,8 +68,8 @@ def whole(path: Path) -> str:
     return text
 
 
-def pretrain(folder: Path, text: str, overrides: list[str]) -> dict[str, float]:
-    """The metrics of `headrace pretrain` on two documents, of which the second is held out."""
+def written(folder: Path, text: str) -> Path:
+    """The file of a recipe with two documents, of which the second is held out."""
     cut = round(len(text) * (1 - HELD_OUT))
     known, unknown = text[:cut], text[cut:]
     while not (share := share_between(unknown, known)):
@@ -79,21 +78,9 @@ def pretrain(folder: Path, text: str, overrides: list[str]) -> dict[str, float]:
     for name, part in (("known", known), ("unknown", unknown)):
         (folder / f"{name}.txt").write_text(part)
         recipe["sources"].append({"path": str(folder / f"{name}.txt")})
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    command = [sys.executable, "-m", "flows.cli"]
-    environment = os.environ | {"HEADRACE_HOME": str(folder / "home")}
-    sets = [word for override in overrides for word in ("--set", override)]
-    try:
-        told = subprocess.run(
-            [*command, "pretrain", str(folder / "recipe.yaml"), "--json", *sets],
-            env=environment,
-            stdout=subprocess.PIPE,
-            check=True,
-            text=True,
-        )
-    finally:
-        subprocess.run([*command, "down"], env=environment, stdout=subprocess.DEVNULL, check=False)
-    return json.loads(told.stdout)["metrics"]
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    return path
 
 
 def share_between(held: str, kept: str) -> float | None:

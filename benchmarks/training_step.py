@@ -12,7 +12,6 @@ CPU without bfloat16 arithmetic a bf16 step of 8 samples takes minutes on both s
 
 import argparse
 import contextlib
-import importlib.util
 import itertools
 import json
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gpu_parts.peers import loaded
 from torch import nn
 
 from cluster.environment import prepare
@@ -67,8 +67,9 @@ def main() -> None:
     options = parser.parse_args()
     prepare()
     torch.set_num_threads(1)
+    peer = loaded(options.nanogpt, "nanogpt_model")
     sides = {
-        "nanoGPT": partial(nanogpt, load(options.nanogpt), options.precision, options.samples),
+        "nanoGPT": partial(nanogpt, peer, options.precision, options.samples),
         "Headrace": partial(headrace, options.precision, options.samples),
     }
     best, losses = dict.fromkeys(sides, float("inf")), {}
@@ -170,15 +171,6 @@ def renamed(ours: Transformer) -> Iterator[tuple[str, torch.Tensor]]:
         for name, tensor in rename.export(ours.state_dict()):
             yield name, tensor.T if tensor.ndim == 2 and ".h." in name else tensor
     yield "lm_head.weight", ours.head_weight
-
-
-def load(path: Path) -> ModuleType:
-    """A Python file as a module."""
-    spec = importlib.util.spec_from_file_location("nanogpt_model", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from cluster.errors import BadInput
 from cluster.stage import stage
 from cluster.store import Draft
 from tasks.scaling.law.settings import FitSettings
+from tasks.training.facts import FINISHED
 
 if TYPE_CHECKING:
     from tasks.scaling.law.fit import Fitted
@@ -40,7 +41,7 @@ def fit(runs: list[Artifact], targets: list[Row], settings: FitSettings, draft: 
     from tasks.scaling.law.runs import write
 
     rows = [row(run) for run in runs]
-    finished = sorted((r for r in rows if r["status"] == "finished"), key=lambda r: r["flops"])
+    finished = sorted((r for r in rows if r["status"] == FINISHED), key=lambda r: r["flops"])
     fitted = [r for r in finished if r["flops"] >= settings.least_flops]
     (law, found), power = _law(fitted, targets, settings), _power(fitted, targets)
     cuts = [_cut(fitted, targets, settings, most) for most in settings.cuts]
@@ -106,10 +107,10 @@ def row(run: Artifact) -> Row:
     """One run as the table shows it; `status` is finished, diverged or out of memory."""
     manifest = run.manifest
     metrics, facts = manifest.metrics, manifest.facts
-    status = facts.get("status", "finished")
-    if status == "finished" and "loss" not in metrics:
+    status = facts.get("status", FINISHED)
+    if status == FINISHED and "loss" not in metrics:
         status = "diverged"
-    finished = status == "finished"
+    finished = status == FINISHED
     return {
         "name": manifest.label or run.path.name,
         "width": facts.get("width"),
@@ -244,7 +245,7 @@ def _array(values: list[Any]) -> Any:
 
 
 def _excluded(rows: list[Row], settings: FitSettings) -> list[str]:
-    failed = [f"{r['name']} takes no part: {r['why']}" for r in rows if r["status"] != "finished"]
+    failed = [f"{r['name']} takes no part: {r['why']}" for r in rows if r["status"] != FINISHED]
     small = [r["name"] for r in rows if (r["flops"] or 0) < settings.least_flops]
     said = [f"{name} takes no part: below {settings.least_flops:.3g} FLOPs" for name in small]
     return failed + said
