@@ -120,8 +120,8 @@ class NoiseSettings(Settings):
         None,
         gt=0,
         le=1,
-        description="share of the tokens; null is the objective's own: masked and "
-        "span_corruption 0.15, text_infilling 0.3, mass 0.5, permuted (predicted) 1/6",
+        description="share of the tokens; null is the objective's own: 0.15, but text_infilling "
+        "0.3, mass 0.5, permuted (predicted) 1/6",
     )
     span: float | None = Field(
         None, ge=1, description="mean tokens of a hidden span; null is 3, where there are spans"

@@ -160,8 +160,8 @@ def union(parents: Offsets, a: int, b: int) -> None:
 def similarity(values: Hashes, a: int, a_end: int, b: int, b_end: int, least: float) -> float:
     """The Jaccard similarity of two sorted sets, or -1 as soon as it must be below `least`."""
     total = a_end - a + b_end - b
-    # shared / (total - shared) >= least, solved for shared; less by a hair, lest rounding
-    # refuse a pair that lies on the threshold.
+    # shared / (total - shared) >= least, solved for shared; less by a hair, so that
+    # rounding refuses no pair that lies on the threshold.
     needed = least / (1.0 + least) * total - 1e-6  # elements in common
     # How many of each may still be passed over before too few are left.
     spare_a, spare_b = (a_end - a) - needed, (b_end - b) - needed

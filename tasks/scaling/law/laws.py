@@ -169,7 +169,7 @@ def _saturate(
 
 
 def _log_sum_exp(terms_SNK: np.ndarray) -> Evaluated:
-    # The largest comes out first, lest exp overflow; the shares are the gradient of the sum's log.
+    # Less the largest, so that exp cannot overflow; the shares are the gradient of the sum's log.
     top = terms_SNK.max(axis=-1, keepdims=True)
     share = np.exp(terms_SNK - top)
     total = share.sum(axis=-1, keepdims=True)

@@ -72,7 +72,7 @@ def next_runs(fitted: Fitted, at: Columns) -> list[dict[str, float]]:
         return []
     target_S = law.evaluate(fitted.cloud_SP, at)[0][:, 0]
     log_SN = law.evaluate(fitted.cloud_SP, candidates)[0]
-    # Replicas far out are those in which E went to 0: clipped, lest they alone decide.
+    # Replicas far out are those in which E went to 0: clipped, or they alone would decide.
     target_S, log_SN = (_clipped(values) for values in (target_S[:, None], log_SN))
     target_S = target_S[:, 0] - target_S.mean()
     if np.ptp(target_S) < 1e-12:
