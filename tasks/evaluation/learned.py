@@ -206,9 +206,7 @@ def tau(gaps: np.ndarray) -> float:
 
 
 def _summary(gaps: np.ndarray, chrf: np.ndarray, documents: list[str]) -> dict[str, Any]:
-    """The figures of `learn_file`, from how much higher each pair's better text is by either
-    metric.
-    """
+    """The figures of `learn_file`: the gaps, by the metric and by chrF, are better less worse."""
 
     def taus(rows: np.ndarray) -> list[float]:
         ours, theirs = tau(gaps[rows]), tau(chrf[rows])

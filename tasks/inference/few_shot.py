@@ -30,9 +30,7 @@ def few_shot_prompt(shots: Sequence[Shot], question: str) -> str:
 
 
 def few_shot_chat(encoder: "Encoder", shots: Sequence[Shot], question: str) -> list[int]:
-    """The tokens of it for a model tuned to chat, examples being earlier turns of the
-    conversation.
-    """
+    """The tokens of that prompt for a model tuned to chat: examples are earlier turns."""
     said = [text for shot in shots for text in shot] + [question]
     roles = itertools.cycle(("user", "assistant"))
     turns = [{"role": role, "content": text} for role, text in zip(roles, said, strict=False)]

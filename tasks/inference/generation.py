@@ -11,7 +11,7 @@ from cluster.errors import BadInput
 from cluster.manifest import MANIFEST
 from cluster.settings import Settings
 from tasks.inference.few_shot import STOP, Shot, few_shot_chat, few_shot_prompt
-from tasks.inference.text_stream import TextStream, first_stop
+from tasks.inference.text_stream import TextStream, before_stop, first_stop
 from tasks.tokens import encoder
 
 if TYPE_CHECKING:
@@ -266,8 +266,5 @@ def _minimum_risk(
         start_ids=start_ids,
         compiled=settings.compile,
     )
-    texts = []
-    for one in drawn:
-        text = encoder.decode(one.ids)
-        texts.append(text[: first_stop(text, settings.stop)])
+    texts = [before_stop(encoder.decode(one.ids), settings.stop) for one in drawn]
     return drawn[most_typical(texts)].tokens

@@ -42,8 +42,13 @@ class TextStream:
 
 
 def first_stop(text: str, stops: Sequence[str]) -> int | None:
-    """Where the first stop string begins."""
+    """Where the first stop string begins; None without any."""
     return min((text.index(stop) for stop in stops if stop in text), default=None)
+
+
+def before_stop(text: str, stops: Sequence[str]) -> str:
+    """A text up to its first stop string."""
+    return text[: first_stop(text, stops)]
 
 
 def pending(text: str, stops: Sequence[str]) -> int:

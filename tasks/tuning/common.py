@@ -38,9 +38,7 @@ def padded(lengths: np.ndarray, longest: int) -> np.ndarray:
 
 
 def track(draft: Draft, settings: TuningSettings, seed: int, **inputs: Artifact) -> None:
-    """Tell the tracker what a tuning is of: settings, seed, and the artifacts that it begins
-    with.
-    """
+    """Tell the tracker what a tuning is of: settings, seed, and the artifacts it begins with."""
     draft.tracker.params({**settings.model_dump(mode="json"), "seed": seed})
     draft.tracker.datasets(inputs)
 

@@ -78,9 +78,9 @@ def embed_file(
     if centroids is not None:
         known, missing = _read(centroids, fields, network, encoder)
         failed += Counter({f"centroids_{reason}": n for reason, n in missing.items()})
-        told = _nearest(known, _embed(network, encoder, known, last), examples, vectors)
-        columns["sense"] = told
-        found |= _figures(known, examples, told)
+        predicted = _nearest(known, _embed(network, encoder, known, last), examples, vectors)
+        columns["sense"] = predicted
+        found |= _figures(known, examples, predicted)
     _write(to, columns)
     return found | {"failed": dict(failed), "to": str(to)}
 
@@ -112,7 +112,7 @@ def _last(layers: str) -> int:
 def _read(
     path: Path, fields: Fields, network: "Network", encoder: "Encoder"
 ) -> tuple[list[Example], Counter[str]]:
-    """The rows of a file with what is embedded of each, and how many have it not, by reason."""
+    """The rows of a file with what is embedded of each, and how many lack it, by reason."""
     from tasks.tokens.frames import read_frame
 
     frame, failed = read_frame(encoder, 1, network.config.family), Counter[str]()
@@ -252,7 +252,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def _figures(
-    known: Sequence[Example], examples: Sequence[Example], told: Sequence[str | None]
+    known: Sequence[Example], examples: Sequence[Example], predicted: Sequence[str | None]
 ) -> dict[str, float]:
     """Accuracy over rows, and its mean over words, of those whose sense is known; nothing where
     none is.
@@ -262,7 +262,7 @@ def _figures(
         counts[one.word][str(one.sense)] += 1
     usual = {word: min(c, key=lambda sense, c=c: (-c[sense], sense)) for word, c in counts.items()}
     right: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
-    for one, sense in zip(examples, told, strict=True):
+    for one, sense in zip(examples, predicted, strict=True):
         if one.sense is not None:
             right[one.word].append((sense == one.sense, usual.get(one.word) == one.sense))
     if not right:

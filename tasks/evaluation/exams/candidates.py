@@ -16,7 +16,7 @@ from tasks.data.row_files import read_row_file
 from tasks.evaluation.judging.questions import Distribution, Question, Unscored
 from tasks.evaluation.judging.reply_store import ReplyStore
 from tasks.inference.generation import best_device, load_model, start_ids
-from tasks.inference.text_stream import first_stop
+from tasks.inference.text_stream import before_stop, first_stop
 
 if TYPE_CHECKING:
     from model.generation import Network, Scored
@@ -101,7 +101,7 @@ class NetworkCandidate:
         ids = [self._read_first(prompt) for prompt in prompts]
         rows = generate(self._network, ids, ending, start_ids=self._start, progress=progress)
         texts = [self._encoder.decode(row.ids) for row in rows]
-        return [text[: first_stop(text, stop)] for text in texts]
+        return [before_stop(text, stop) for text in texts]
 
     def read(self, texts: Sequence[str], progress: Progress) -> list[Likelihood]:
         """See Candidate: a long text is read in windows, each beginning with the last token of the
@@ -190,9 +190,7 @@ class NetworkCandidate:
     def _read(
         self, rows: Sequence[Sequence[tuple[list[int], list[int]]]], progress: Progress
     ) -> list[Likelihood]:
-        """The likelihood of each text, which is given in parts: (tokens before, tokens of the
-        part).
-        """
+        """The likelihood of each text, given in parts: (tokens before, tokens of the part)."""
         if self._start:
             raise BadInput("an encoder-decoder predicts parts of a text only; ask it to write")
         asked = [(first, [last]) for row in rows for first, last in row]
@@ -252,8 +250,7 @@ class RemoteCandidate:
         found: list[str | Unscored] = []
         for reply in replies:
             if isinstance(reply, str):
-                text = reply.lstrip()
-                reply = text[: first_stop(text, stop)]
+                reply = before_stop(reply.lstrip(), stop)
             found.append(reply)
         return found
 

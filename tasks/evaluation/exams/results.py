@@ -89,7 +89,7 @@ def take_exam(
     Without `contamination`, what the model's own training text held of the exam is looked up among
     the stages it was made by. Raises BadInput for an unusable exam or model.
     """
-    settings, inputs = _asked(store, candidate, path, concurrency, contamination)
+    settings, inputs = _settings_and_inputs(store, candidate, path, concurrency, contamination)
     fingerprints: dict[str, Any] = {name: one.fingerprint for name, one in inputs.items()}
     found = contents(settings)
     spec = specify(exam, settings.exam.name, fingerprints, {"settings": settings}, found=found)
@@ -108,7 +108,7 @@ def shown(artifact: Artifact, rows: bool = True) -> dict[str, Any]:
     return found
 
 
-def _asked(
+def _settings_and_inputs(
     store: Store,
     candidate: NamedCandidate,
     path: Path,

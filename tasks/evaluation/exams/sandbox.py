@@ -47,7 +47,7 @@ def run_code(code: str, tests: str) -> str | None:
     if fault := parses(code):
         return fault
     with tempfile.TemporaryDirectory() as folder:
-        told = _told(folder, json.dumps({"code": code, "tests": tests}))
+        told = _verdict(folder, json.dumps({"code": code, "tests": tests}))
     if told is None:
         return f"still running after {SECONDS:g} s"
     if "refused" in told:
@@ -60,20 +60,20 @@ def run_code(code: str, tests: str) -> str | None:
     return None if told.get("passed") else str(told["failed"])
 
 
-def _told(folder: str, asked: str) -> dict[str, str | bool] | None:
-    """What the box tells of an answer; None where the time was over first."""
-    verdict, tell = os.pipe()
-    with os.fdopen(verdict) as reader:
+def _verdict(folder: str, asked: str) -> dict[str, str | bool] | None:
+    """What the box says of an answer, as `sitting.main` writes it; None where the time was over."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as reader:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-c", START, ROOT, folder, str(tell)],
+            [sys.executable, "-I", "-c", START, ROOT, folder, str(writing)],
             env={},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=(tell,),
+            pass_fds=(writing,),
             start_new_session=True,
         )
-        os.close(tell)
+        os.close(writing)
         try:
             process.communicate(asked.encode(), SECONDS)
         except subprocess.TimeoutExpired:

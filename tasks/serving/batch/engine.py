@@ -30,7 +30,7 @@ from model.generation.request import Reason, Request
 from tasks.data.blocks import make_block
 from tasks.evaluation.judging.reply_store import ReplyStore
 from tasks.inference.generation import Precision, load_model
-from tasks.inference.text_stream import first_stop
+from tasks.inference.text_stream import before_stop, first_stop
 from tasks.serving import protocol
 from tasks.serving.asking import Asker
 from tasks.serving.batch.rows import Asked, Row
@@ -78,9 +78,9 @@ def answer_rows(
         job = Job(model, settings, seed, replies, "cuda" if draft.placement.gpus else "cpu")
         return _in_blocks(job, rows, draft, at_once)
     job = Job(model, settings, seed, replies, "cuda" if torch.cuda.is_available() else "cpu")
-    told = partial(draft.progress, total=len(rows), unit="rows")
+    progress = partial(draft.progress, total=len(rows), unit="rows")
     loaded = _load(model, job.device, settings.concurrency, settings.precision)
-    return Answerer(job, *loaded).answered(rows, "0.sqlite", told)
+    return Answerer(job, *loaded).answered(rows, "0.sqlite", progress)
 
 
 def _at_once(placement: Placement) -> int | None:
@@ -166,8 +166,11 @@ class Answerer:
         """What a row asks of the engine."""
         return Asker(self.encoder, self.engine.network.config)
 
-    def answered(self, rows: Sequence[Row], name: str, told: Callable[[int], object]) -> Answered:
-        """The replies to some rows, kept in the store of this name; `told` is how many there are.
+    def answered(
+        self, rows: Sequence[Row], name: str, progress: Callable[[int], object]
+    ) -> Answered:
+        """The replies to some rows, kept in the store of this name; `progress` is told how many
+        there are.
         Raises BadInput for conversations that the model has no template for.
         """
         numbers = {row.number for row in rows}
@@ -177,9 +180,9 @@ class Answerer:
         def keep(number: int, reply: Reply) -> None:
             store.answer(str(number), reply)
             found.replies[number] = reply
-            told(len(found.replies))
+            progress(len(found.replies))
 
-        told(len(found.replies))
+        progress(len(found.replies))
         todo = [row for row in rows if row.number not in found.replies]
         try:
             complete(self.engine, self._requests(todo, store, keep))
@@ -235,8 +238,7 @@ class Answerer:
             return bool(stops) and first_stop(decode(ids), stops) is not None
 
         def on_end(reason: Reason) -> None:
-            text = decode(ids)
-            text = text[: first_stop(text, stops)]
+            text = before_stop(decode(ids), stops)
             keep(number, {"text": text, "ended": reason, "tokens": len(ids)})
 
         most = self.settings.max_tokens or min(MOST_TOKENS, self.asker.room(prompt))

@@ -63,10 +63,10 @@ def infer_file(
     failed = artifact.file(REJECTS)
     if failed.stat().st_size or rejects.exists():
         _copy(failed, rejects)
-    return _told(artifact, cached) | {"to": str(to), "rejects": str(rejects)}
+    return _summary(artifact, cached) | {"to": str(to), "rejects": str(rejects)}
 
 
-def _told(artifact: Artifact, cached: bool) -> dict[str, Any]:
+def _summary(artifact: Artifact, cached: bool) -> dict[str, Any]:
     about = artifact.manifest
     assert about.ledger is not None
     now = {"asked": 0, "reused": about.ledger.rows_out} if cached else {}

@@ -117,9 +117,7 @@ def _measure_several(
     gold_RC: np.ndarray,
     scores: Sequence[np.ndarray],
 ) -> Outcome:
-    """Of rows with lists of classes: those whose logit is above 0, beside training's commonest
-    list.
-    """
+    """Of rows with lists of classes: those with a logit above 0, beside training's usual list."""
     held, predicted = gold_RC > 0, np.stack(scores) > 0
     sets, counts = np.unique(labels_RC > 0, axis=0, return_counts=True)
     constant = np.broadcast_to(sets[counts.argmax()], held.shape)

@@ -127,21 +127,21 @@ def _measure(
     for window, row in zip(windows, scores, strict=True):
         found = best_span(window, row, longest)
         best[window.question] = max(best[window.question], found)
-    silent = sum(not question.answers for question in train)
-    told = [
-        one.context[begin:end].strip() if score > 0 or not silent else ""
+    unanswerable = sum(not question.answers for question in train)
+    predicted = [
+        one.context[begin:end].strip() if score > 0 or not unanswerable else ""
         for one, (score, begin, end) in zip(rows, best, strict=True)
     ]
-    mostly = 2 * silent > len(train)
-    plain = ["" if mostly else nearest_sentence(one.question, one.context) for one in rows]
-    right = [[text for text, _ in one.answers] for one in rows]
+    mostly = 2 * unanswerable > len(train)
+    baseline = ["" if mostly else nearest_sentence(one.question, one.context) for one in rows]
+    gold = [[text for text, _ in one.answers] for one in rows]
     records = [
         {"id": one.id, "question": one.question, "answers": texts, "prediction": answer}
-        for one, texts, answer in zip(rows, right, told, strict=True)
+        for one, texts, answer in zip(rows, gold, predicted, strict=True)
     ]
     figures = {
-        f"{name}{end}": sum(map(figure, answers, right)) / len(rows)
-        for end, answers in (("", told), ("_baseline", plain))
+        f"{name}{end}": sum(map(figure, answers, gold)) / len(rows)
+        for end, answers in (("", predicted), ("_baseline", baseline))
         for name, figure in (("exact_match", exact_match), ("f1", word_f1))
     }
     return Outcome({**figures, "rows": float(len(rows))}, records)

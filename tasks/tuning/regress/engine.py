@@ -74,9 +74,7 @@ def _values(rows: Sequence[Snippet]) -> np.ndarray:
 def _measure(
     rows: Sequence[Snippet], mean: float, deviation: float, scores: Sequence[np.ndarray]
 ) -> Outcome:
-    """How near the scores, taken back to the scale of the numbers, come to those of held-out
-    rows.
-    """
+    """How near the scores, on the scale of the numbers again, come to held-out rows' own."""
     gold, predicted = _values(rows), mean + deviation * np.concatenate(scores).astype(float)
     found = {
         "pearson": _correlation("pearsonr", gold, predicted),

@@ -84,9 +84,7 @@ def _figures_of(one: Aggregate, parts: Sequence[Part]) -> list[str]:
 
 
 def _mean(shown: str, one: Aggregate, parts: Sequence[Part], name: str) -> Figure:
-    """The mean of the tasks' figures of this `name`, called `shown`, with that of their
-    baselines.
-    """
+    """The mean of the tasks' figures of this `name`, called `shown`, and of their baselines."""
     columns = [part.graded.figures[name] for part in parts]
     numbers = [number for part in parts for number in part.numbers]
     known = [part.graded.baselines.get(name) for part in parts]

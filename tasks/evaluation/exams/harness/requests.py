@@ -18,9 +18,7 @@ from tasks.evaluation.exams.harness.templates import Writer
 
 Value = TypeVar("Value")
 SEED = 1234
-"""Of the draws of examples: the third number of the `--seed` of lm-evaluation-harness, by
-default.
-"""
+"""Of the draws of examples: the third number of lm-evaluation-harness's default `--seed`."""
 
 
 class Asked(NamedTuple):
