@@ -44,15 +44,18 @@ def view(artifacts: Sequence[Artifact], recipe: str) -> View:
     stages: Stages = defaultdict(list)
     for artifact in artifacts:
         stages[artifact.manifest.stage].append(artifact)
-    back = through_time(stages["evaluate"])
-    if stages["compare"]:  # the score of one variant does not stand for the run
-        stages.pop("evaluate", None)
+    back, shown = through_time(stages["evaluate"]), artifacts
+    if stages["compare"]:  # what one of its variants came to does not stand for the run
+        several = ("evaluate", *words.TRAINED)
+        shown = [one for one in artifacts if one.manifest.stage not in several]
+        for name in several:
+            stages.pop(name, None)
     return {
         "recipe": recipe,
         "stages": len(artifacts),
         "headline": headline(stages),
         "sources": _picked(_facts(stages, "read").get("sources"), SOURCE_KEYS),
-        "funnel": [row | {"pairs": list(side_by_side(row))} for row in funnel(artifacts)],
+        "funnel": [row | {"pairs": list(side_by_side(row))} for row in funnel(shown)],
         "quality": _facts(stages, "filter").get("quality"),
         "made": made(stages),
         "contamination": _facts(stages, "decontaminate"),

@@ -82,7 +82,8 @@ def test_the_report_shows_table_and_chart(done: dict[str, Artifact]) -> None:
     section = page[page.index("<h2>Variants</h2>") :]
     for told in ("encoder-decoder", "next sentence", "span corruption", "higher is better"):
         assert told in section
-    assert section.index("<svg") < section.index("<th>family</th>")
+    assert section.index("<svg") < section.index("<th>family</th>") < section.index("<h2>Data</h2>")
+    assert "<h2>Training</h2>" not in page and "What the classifier confuses" not in page
 
 
 def test_both_halves_of_an_encoder_decoder_read_the_text(done: dict[str, Artifact]) -> None:
