@@ -48,6 +48,8 @@ MENDED_ON_THE_MACHINE = {
     "folder on another disk; the same command then goes on from here",
     errno.EDQUOT: "the quota of the disk is used up; `headrace gc` frees what no kept run needs, "
     "--home names a folder on another disk; the same command then goes on from here",
+    errno.EFBIG: "a file may not grow so large: raise the limit (`ulimit -f unlimited`), or name a "
+    "folder on another file system with --home; the same command then goes on from here",
     errno.EIO: "the disk failed to read or write; what lies there may be damaged, `headrace verify`"
     " tells",
     errno.EMFILE: "too many files are open; raise the limit with `ulimit -n 65536`",

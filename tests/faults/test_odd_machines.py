@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import resource
 import socket
 import subprocess
@@ -10,11 +11,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.chaos.nemesis import processes
 from tests.chaos.witness import left_running
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
@@ -22,6 +25,14 @@ TEXT = "Of the mills on this river the one numbered {} has the {} oldest wheel o
 ROWS = "".join(json.dumps({"text": TEXT.format(i, 3 * i) * 5}) + "\n" for i in range(50))
 MOUNT = "mount -t tmpfs -o {options} none {folder} && exec {command}"
 SERVERS = ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI")
+FILLING = """\
+mount -t tmpfs -o size=12m none {folder}
+{command} && exit 3
+mount -o remount,size=400m {folder}
+{command}
+ended=$?
+cp -r {folder}/home/mlflow {folder}/home/prefect {folder}/home/runs {kept}
+exit $ended"""
 # The services that are started end with the first process of these namespaces.
 APART = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc"]
 
@@ -94,6 +105,27 @@ def test_ports_that_others_have(recipe: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_five_recipes_at_once_in_one_home(tmp_path: Path) -> None:
+    """None waits for another's work, and all of them share one server of each kind."""
+    home, runs = tmp_path / "home", list[subprocess.Popen[str]]()
+    variables = alone(home)
+    for number in range(5):
+        rows = tmp_path / f"rows{number}.jsonl"
+        rows.write_text(ROWS.replace("river", f"river {number}"))
+        made = tmp_path / f"recipe{number}.yaml"
+        made.write_text(f"name: odd{number}\nsources: [{{path: '{rows}'}}]\n")
+        command = [HEADRACE, "data", str(made), "--json"]
+        runs.append(subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True))
+    try:
+        said = [json.loads(run.communicate()[0]) for run in runs]
+        servers = [p for p in processes(home) if "cluster.prefect_process" in p.cmdline()]
+    finally:
+        subprocess.run([HEADRACE, "down"], env=variables, capture_output=True)
+    assert [one["status"] for one in said] == ["completed"] * 5 and len(servers) == 1
+    assert len(list(home.glob("artifacts/shards/*"))) == 5 and left_running(home) == 0
+
+
+@pytest.mark.slow
 def test_a_clock_that_is_set_back_during_a_run(recipe: Path, tmp_path: Path) -> None:
     """By two days, for all processes of the run and its services, as soon as there is a result."""
     import libfaketime
@@ -147,3 +179,23 @@ def test_a_disk_that_takes_nothing(
     done = apart(script)
     assert done.returncode in (1, 2) and words in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_during_a_run_and_is_made_larger(
+    tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at a quota's end: a sentence with the remedy, after which the same command completes."""
+    for name in SERVERS:
+        monkeypatch.delenv(name, raising=False)
+    drawn = random.Random(0)
+    numbers = [[drawn.randrange(10**12) for _ in range(60)] for _ in range(1500)]
+    texts = ("".join(TEXT.format(a, b) for a, b in pairwise(n)) for n in numbers)
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = f"{HEADRACE} data {recipe} --home {folder}/home"
+    done = apart(FILLING.format(folder=folder, command=command, kept=tmp_path))
+    assert "no space left in" in done.stderr or "the disk is full" in done.stderr, done.stderr
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert left_running(tmp_path) == 0

@@ -151,6 +151,7 @@ LLAMA = {
         (errno.EACCES, 2, "may not be read or written"),
         (errno.EROFS, 2, "read-only"),
         (errno.ENOSPC, 1, "headrace gc"),
+        (errno.EFBIG, 1, "ulimit -f unlimited"),
         (errno.EIO, 1, "headrace verify"),
     ],
 )
