@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator
+from matplotlib.axis import Axis
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from tasks.report import words
 from tasks.report.plots import ACCENT, FAINT, SHADES, WARM, legend, svg
@@ -13,6 +14,8 @@ from tasks.report.plots import ACCENT, FAINT, SHADES, WARM, legend, svg
 Row = Mapping[str, Any]
 Draw = Callable[[Axes], None]
 SIZE = (3.7, 2.8)
+TICKS = ((2, (1,)), (1, (1,)), (1, (1, 3)), (1, (1, 2, 5)), (1, (1, 2, 3, 4, 6)), (1, range(1, 10)))
+"""Decades from one tick to the next and those within them, the fewest first."""
 LOSS = "held-out loss, nats per token"
 
 
@@ -166,21 +169,33 @@ def _target(axes: Axes, flops: float, guess: Row) -> None:
 
 
 def logarithmic(axes: Axes, x: str, y: str) -> None:
-    """A logarithmic axis of round numbers, and the names of both."""
+    """A logarithmic axis of round numbers, the other one too where it is so, and names of both."""
     axes.set_xscale("log")
-    axes.set_xticks(_ticks(*axes.get_xlim()))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(lambda value, _: words.scientific(value, 0))
+    _round(axes.xaxis, axes.get_xlim())
+    if axes.get_yscale() == "log":
+        _round(axes.yaxis, axes.get_ylim())
     axes.set_xlabel(x)
     axes.set_ylabel(y)
 
 
+def _round(axis: Axis, limits: tuple[float, float]) -> None:
+    """Few ticks, as numbers within a decade and by powers of ten across some."""
+    axis.set_minor_locator(NullLocator())
+    low, high = limits
+    if high < 1000 and high < 5 * low:
+        axis.set_major_locator(MaxNLocator(5))
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+        return
+    axis.set_ticks(_ticks(low, high))
+    axis.set_major_formatter(lambda value, _: words.scientific(value, 0))
+
+
 def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers within a range: 1 and 3 in each decade, in a short range more of them."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for factors in ((1, 3), (1, 2, 5), (1, 2, 3, 4, 6), range(1, 10)):
-        found = [f * 10.0**k for k in decades for f in factors if low <= f * 10.0**k <= high]
-        if len(found) >= 2:
+    """Three or more round numbers within a range, as few as there may be."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1
+    for step, factors in TICKS:
+        found = [f * 10.0**k for k in range(first, last, step) for f in factors]
+        if len(found := [tick for tick in found if low <= tick <= high]) >= 3:
             break
     return found
 

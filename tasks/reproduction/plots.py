@@ -147,7 +147,7 @@ def exponents(fits: Fits, ours: "Ours") -> Drawn:
         axes.axvline(0.5, color=FAINT, linewidth=0.8, linestyle="--")
         axes.set_xlabel("a of N ~ C^a")
 
-    return [_plot("Exponents of optimal size", draw, (5.6, 0.8 + 0.24 * len(rows)))] if rows else []
+    return [_plot("Exponents of optimal size", draw, (4.6, 0.8 + 0.26 * len(rows)))] if rows else []
 
 
 COUNTS = {
@@ -221,19 +221,17 @@ def _lines(points: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Cal
 def _rungs(
     rows: Sequence[Mapping[str, Any]], told: Sequence[Mapping[str, Any]]
 ) -> Callable[[Axes], None]:
-    ratios: dict[float, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        ratios.setdefault(float(f"{row['tokens'] / row['params']:.2g}"), []).append(row)
-
     def work(row: Mapping[str, Any]) -> float:
         return float(row.get("flops") or 6 * row["params"] * row["tokens"])
 
+    groups = _by_ratio(rows)
+
     def draw(axes: Axes) -> None:
-        for place, ratio in enumerate(sorted(ratios)):
-            mine = sorted(ratios[ratio], key=work)
-            shade, label = shade_of(place, len(ratios)), f"{ratio:g} tokens a parameter"
-            axes.plot([work(r) for r in mine], [r["loss"] for r in mine], "o-", color=shade,
-                      markersize=3.5, linewidth=0.9, label=label)  # fmt: skip
+        for place, (label, some) in enumerate(groups.items()):
+            mine = sorted(some, key=work)
+            shade, style = shade_of(place, len(groups)), "o" if " to " in label else "o-"
+            axes.plot([work(r) for r in mine], [r["loss"] for r in mine], style, color=shade,
+                      markersize=3.5, linewidth=0.9, label=f"{label} tokens each")  # fmt: skip
         for target in told:
             guess = target["predictions"][0]
             low, high = guess.get("low", guess["loss"]), guess.get("high", guess["loss"])
@@ -244,3 +242,16 @@ def _rungs(
         logarithmic(axes, "training compute, FLOP", "loss, nats per token")
 
     return draw
+
+
+def _by_ratio(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Runs by their tokens a parameter; of more than a few ratios, by stretches of these."""
+    ratio_N = np.array([float(f"{row['tokens'] / row['params']:.2g}") for row in rows])
+    some = np.unique(ratio_N)
+    groups = np.array_split(some, min(len(some), MOST_LINES)) if rows else []
+    found = {}
+    for group in groups:
+        ends = dict.fromkeys(f"{ratio:g}" for ratio in group[[0, -1]])
+        inside = (group[0] <= ratio_N) & (ratio_N <= group[-1])
+        found[" to ".join(ends)] = [rows[place] for place in np.flatnonzero(inside)]
+    return found
