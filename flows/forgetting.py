@@ -19,7 +19,7 @@ from typing import Any
 from cluster.artifact import Artifact, faults
 from cluster.environment import given
 from cluster.errors import BadInput, StageFailed
-from cluster.manifest import FETCHED, MANIFEST
+from cluster.manifest import FETCHED
 from cluster.runs import RunRecord, records
 from cluster.store import Spec, Store
 from cluster.url_secrets import hidden
@@ -41,7 +41,7 @@ from tasks.forgetting.trace import Trace, follow
 
 log = logging.getLogger("headrace.erase")
 NO_TEXT = "it holds a piece of the text, and is neither text nor a database: remove it by hand"
-IN_A_NAME = "its manifest has a piece of the text, as the name of a source has: rename that"
+IN_A_NAME = "its name has a piece of the text, and stands wherever the source does: rename it"
 Run = Callable[[Dag, Recipe, str], Mapping[str, Any]]
 """Carries out a plan of a recipe to a goal; the record of the run."""
 
@@ -169,12 +169,14 @@ def carried_out(erasing: Erasing, asked: Asked, run: Run) -> Journal:
                 "was removed; mend it (`headrace logs`) and give the same command again"
             )
     wanted = erased_runs(erasing)
-    made, named = proved(erasing, wanted, instead)
+    named = naming(erasing, wanted)
+    wanted -= set().union(*named.values())
+    made = proved(erasing, wanted, instead)
     told = certificate(erasing.journal, asked, erasing.trace, settled(erasing.changes, made), made)
     told["places"] = places([change.old.name for change in erasing.changes], store)
     told["scrubbed"], left = scrub(store.root, wanted, _kept_apart(store))
     told["remains"] += [{"what": path, "why": NO_TEXT} for path in left]
-    told["remains"] += [{"what": name, "why": IN_A_NAME} for name in named]
+    told["remains"] += [{"what": path, "why": IN_A_NAME} for path in named]
     told["remains"] += [*too_short(erasing), *elsewhere()]
     told["seconds"] = round(time.monotonic() - started, 3)
     return erasing.journal.now("removing", **told)
@@ -280,12 +282,20 @@ def _kept_apart(store: Store) -> list[Path]:
     return [store.root / name for name in names]
 
 
-def proved(
-    erasing: Erasing, wanted: set[str], instead: Mapping[str, Spec]
-) -> tuple[dict[str, Artifact], list[str]]:
-    """What took an artifact's place, by the old fingerprint, every byte compared; and the names of
-    those whose manifest alone has a piece of the texts. Raises StageFailed when one is damaged, or
-    its files hold what is to be gone.
+def naming(erasing: Erasing, wanted: set[str]) -> dict[str, set[str]]:
+    """The sources, by path, whose name has some of these runs of words."""
+    sizes, found = grams.sizes_of(wanted), dict[str, set[str]]()
+    for about in erasing.trace.affected.values():
+        if about.artifact.manifest.stage == "read":
+            for source in about.artifact.manifest.facts["sources"]:
+                name = f"{source['path']} {source['label']}"
+                found[source["path"]] = wanted & grams.grams(name, sizes)
+    return {path: runs for path, runs in found.items() if runs}
+
+
+def proved(erasing: Erasing, wanted: set[str], instead: Mapping[str, Spec]) -> dict[str, Artifact]:
+    """What took an artifact's place, by the old fingerprint, every byte compared. Raises
+    StageFailed when one is damaged, or holds what is to be gone.
     """
     made: dict[str, Artifact] = {}
     for change in erasing.changes:
@@ -296,19 +306,20 @@ def proved(
             if wrong := faults(new):
                 raise StageFailed(f"{new.name}, made again, is damaged: {wrong[0]}")
             made[change.old.fingerprint] = new
-    held = {one.name: list(_holding(erasing.store, one, wanted)) for one in made.values()}
-    if left := [name for name, files in held.items() if set(files) - {MANIFEST}]:
+    if left := _holding(erasing.store, made, wanted):
         raise StageFailed(
             f"{left[0]} still holds a piece of the rows: nothing old was removed. Stages of your "
             "own that give rows other names keep their text; mend them, and run the same command"
         )
-    return made, [name for name, files in held.items() if files]
+    return made
 
 
-def _holding(store: Store, made: Artifact, wanted: set[str]) -> Iterator[str]:
-    """The files of a new artifact that hold one of these runs of words."""
-    yield from (path.name for path in grams.holders(made.path, wanted, ()))
-    if made.manifest.stage == "shards":
-        tokenizer = store.find("tokenizer", str(made.manifest.inputs["tokenizer"]))
-        if tokenizer and grams.shards_hold(made, tokenizer, wanted):
-            yield "its tokens"
+def _holding(store: Store, made: Mapping[str, Artifact], wanted: set[str]) -> list[str]:
+    """The new artifacts that hold one of these runs of words."""
+    held = [a.name for a in made.values() if grams.holders(a.path, wanted, ())]
+    for artifact in made.values():
+        if artifact.manifest.stage == "shards":
+            tokenizer = store.find("tokenizer", str(artifact.manifest.inputs["tokenizer"]))
+            if tokenizer and grams.shards_hold(artifact, tokenizer, wanted):
+                held.append(artifact.name)
+    return held

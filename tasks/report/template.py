@@ -27,8 +27,3 @@ def fill(template: str, values: dict[str, Any]) -> str:
     environment.filters["cell"] = _cell
     environment.filters["drawing"] = lambda svg: Markup(ENLARGED) % Markup(svg)  # noqa: S704
     return environment.get_template(template).render(values)
-
-
-def _cell(text: object) -> str:
-    """A text as it may stand in a table of Markdown."""
-    return re.sub(r"[\s|]+", " ", str(text)).replace("<", "&lt;")

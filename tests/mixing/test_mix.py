@@ -48,6 +48,34 @@ def test_the_best_weights_are_found_with_a_band_that_holds_them() -> None:
     assert (explained(*swarm(0.01)) > 0.8).all()
 
 
+def powers_with_floors(draw: np.random.Generator, weights_RK: np.ndarray, tokens: float) -> Any:
+    """Losses [R, K] of domains that each have a floor, a power of their own, and some use of the
+    text of others.
+    """
+    domains = weights_RK.shape[1]
+    floor_K, power_K = draw.uniform(0.3, 2, domains), draw.uniform(0.15, 0.4, domains)
+    help_KK = draw.uniform(0, 0.3, (domains, domains)) * (draw.random((domains, domains)) < 0.5)
+    np.fill_diagonal(help_KK, 1)
+    seen_RK, even_K = weights_RK @ help_KK.T, help_KK.mean(axis=1)
+    return floor_K + draw.uniform(0.2, 1.2, domains) * (tokens * seen_RK / even_K) ** -power_K
+
+
+def test_a_proposal_is_better_than_uniform_at_more_tokens_where_the_best_is_known() -> None:
+    weights_RK, gained, possible = draw(18, 3, 0.02), [], []
+    grid_GK = np.array([(a, b, 100 - a - b) for a in range(2, 97) for b in range(2, 99 - a)]) / 100
+    for seed in range(12):
+
+        def losses(at: np.ndarray, tokens: float, seed: int = seed) -> Any:
+            return powers_with_floors(np.random.default_rng(seed), at, tokens)
+
+        noise_RK = np.random.default_rng(100 + seed).normal(0, 0.005, weights_RK.shape)
+        found_K = best(fit(weights_RK, losses(weights_RK, 1.0) * np.exp(noise_RK)), 0.02)
+        even = losses(np.full((1, 3), 1 / 3), 4.0).mean()
+        gained.append(even - losses(found_K[None], 4.0).mean())
+        possible.append(even - losses(grid_GK, 4.0).mean(axis=1).min())
+    assert min(gained) > -1e-3 and sum(gained) > 0.6 * sum(possible)
+
+
 def test_every_token_of_a_stream_has_its_source() -> None:
     places = [(np.array([0, 7]), np.array([3, 2])), (np.array([3]), np.array([4]))]
     assert source_codes(places).tolist() == [0, 0, 0, 1, 1, 1, 1, 0, 0]
