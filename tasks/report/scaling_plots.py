@@ -182,12 +182,15 @@ def _round(axis: Axis, limits: tuple[float, float]) -> None:
     """Few ticks, as numbers within a decade and by powers of ten across some."""
     axis.set_minor_locator(NullLocator())
     low, high = limits
-    if high < 1000 and high < 5 * low:
-        axis.set_major_locator(MaxNLocator(5))
-        axis.set_major_formatter(lambda value, _: f"{value:g}")
-        return
-    axis.set_ticks(_ticks(low, high))
-    axis.set_major_formatter(lambda value, _: words.scientific(value, 0))
+    ticks, small = _ticks(low, high), high < 1000 and high < 5 * low
+    if small or len(ticks) < 2:
+        axis.set_major_locator(MaxNLocator(4))
+    else:
+        axis.set_ticks(ticks)
+    digits = int(len(ticks) < 2)
+    axis.set_major_formatter(
+        lambda value, _: f"{value:g}" if small else words.scientific(value, digits)
+    )
 
 
 def _ticks(low: float, high: float) -> list[float]:
