@@ -1,6 +1,5 @@
 """The templates of this folder, filled: light to import, as every run has a page made from one."""
 
-import re
 from typing import Any
 
 from tasks.report import words
