@@ -1,5 +1,6 @@
 """The templates of this folder, filled: light to import, as every run has a page made from one."""
 
+import re
 from typing import Any
 
 from tasks.report import words
@@ -26,3 +27,8 @@ def fill(template: str, values: dict[str, Any]) -> str:
     environment.filters["cell"] = _cell
     environment.filters["drawing"] = lambda svg: Markup(ENLARGED) % Markup(svg)  # noqa: S704
     return environment.get_template(template).render(values)
+
+
+def _cell(text: object) -> str:
+    """A text as it may stand in a table of Markdown."""
+    return re.sub(r"[\s|]+", " ", str(text)).replace("<", "&lt;")
