@@ -253,5 +253,5 @@ def _by_ratio(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, 
     for group in groups:
         ends = dict.fromkeys(f"{ratio:g}" for ratio in group[[0, -1]])
         inside = (group[0] <= ratio_N) & (ratio_N <= group[-1])
-        found[" to ".join(ends)] = [rows[place] for place in np.flatnonzero(inside)]
+        found[" to ".join(ends)] = [rows[place] for place in np.flatnonzero(inside).tolist()]
     return found
