@@ -59,15 +59,20 @@ def write_corpus(folder: Path, count: int = 60) -> None:
     write_rows(folder / "second.jsonl", second)
 
 
+def sources(folder: Path, weight: float = 2.0) -> list[dict[str, Any]]:
+    """Both sources; of the first as much is taken as its weight says."""
+    each = {"id": "id", "license_field": "license"}
+    return [
+        {"path": str(folder / "first.jsonl"), "weight": weight, **each},
+        {"path": str(folder / "second.jsonl"), **each},
+    ]
+
+
 def write_recipe(folder: Path, **sections: Any) -> Path:
     """A recipe with mixture, packing and duplicates."""
-    source = {"id": "id", "license_field": "license"}
     recipe = {
         "name": "forget",
-        "sources": [
-            {"path": str(folder / "first.jsonl"), "weight": 2.0, **source},
-            {"path": str(folder / "second.jsonl"), **source},
-        ],
+        "sources": sources(folder),
         "filters": {"preset": "basic"},
         "tokenizer": {"vocab_size": 320},
         "model": {"depth": 1, "width": 16, "heads": 2},
