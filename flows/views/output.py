@@ -121,7 +121,7 @@ def human(number: float | None, unit: str = "") -> str:
     if number is None:
         return "-"
     for prefix in ("", "k", "M", "G", "T", "P", "E"):
-        if abs(number) < 1000:
+        if abs(number) < 999.5:  # what three digits round to 1000 has the next prefix
             return f"{number:.3g}{prefix}{unit}"
         number /= 1000
     return f"{number:.3g}Z{unit}"

@@ -137,3 +137,11 @@ def test_the_json_of_a_failure_has_the_message_as_it_stands(
     with pytest.raises(BadInput), output.output(as_json=True):
         raise BadInput(HOSTILE)
     assert json.loads(capfd.readouterr().out) == {"status": "failed", "error": HOSTILE}
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(None, "-"), (5, "5"), (1.2345e6, "1.23M"), (999.4, "999"), (999.6e9, "1T")],
+)
+def test_numbers_have_three_digits_and_a_prefix(number: float | None, said: str) -> None:
+    assert output.human(number) == said
