@@ -61,6 +61,11 @@ def test_every_module_says_what_it_is() -> None:
     assert not silent
 
 
+def test_every_file_can_be_held_in_the_head() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in MODULES}
+    assert not {path: length for path, length in lengths.items() if length > 400}
+
+
 def test_no_module_needs_itself() -> None:
     """Imports inside functions count: what they hide is a circle all the same."""
     paths = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in MODULES}

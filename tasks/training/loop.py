@@ -21,26 +21,25 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from cluster.handover import obtain
 from cluster.placement import Placement
 from cluster.world import World, join
 from model.sharded import Shards, asked
 from tasks.training import checkpoint, state, weights
 from tasks.training.context_parallel import split_context_of
 from tasks.training.device import memory_bytes, peak_flops, reads_late
-from tasks.training.early_stopping import VALIDATION, Looks
+from tasks.training.early_stopping import VALIDATION
 from tasks.training.engine import advance, clipped, discard, gradients, start_engine
 from tasks.training.feed import Feed
-from tasks.training.job import CHECKPOINTS, METRICS, Preempted, TrainJob
-from tasks.training.loss_scale import LossScale
+from tasks.training.history import history
+from tasks.training.job import CHECKPOINTS, Preempted, TrainJob
 from tasks.training.micro_batches import mean_loss
 from tasks.training.oom import release, smaller
 from tasks.training.prefetch import Prefetcher
 from tasks.training.process import is_fast, seed_dropout, terminated, threads
 from tasks.training.schedule import factor
 from tasks.training.sitting import sit
-from tasks.training.spikes import SKIPPED, WINDOW, LossWatch, Spike, read_skipped, skip
-from tasks.training.telemetry import MetricsFile, Reporter, Row, read_rows
+from tasks.training.spikes import LossWatch, Spike, skip
+from tasks.training.telemetry import MetricsFile, Reporter, Row, speed
 from tasks.training.tensor_parallel import divided, whole_reader
 from tasks.training.tracing import traced
 from tasks.training.unread import Asked, Unread
@@ -126,7 +125,9 @@ class Trainer:
         # In fp16 a step is made or not by what came of it.
         self.behind = int(reads_late(world) and job.precision != "fp16")
         self.unread, self.told_at = deque[Unread](), 0.0
-        self.peak_flops = peak_flops(world.device, job.precision) if job.flops_per_token else 0.0
+        self.peak_flops = 0.0  # of all devices
+        if job.flops_per_token:
+            self.peak_flops = peak_flops(world.device, job.precision) * world.size
         if world.leads:
             self.metrics = MetricsFile(job.scratch, after=self.done)
             self.reporter = Reporter(job.scratch, job.steps, job.tracker, job.on_progress)
@@ -165,8 +166,8 @@ class Trainer:
     def _recall(self, found: checkpoint.Checkpoint | None) -> None:
         """What the steps before tell: skipped batches, last losses, loss scale, best weights."""
         job, world = self.job, self.world
-        history = world.broadcast(_history(job, self.done) if world.leads else None)
-        skipped, losses, self.scale, self.looks = history
+        told = world.broadcast(history(job, self.done) if world.leads else None)
+        skipped, losses, self.scale, self.looks = told
         self.feed = Feed(job, self.program, world, self.together, skipped)
         self.losses = LossWatch(losses) if job.most_skipped else None
         self.best: dict[str, Tensor] = {}
@@ -285,7 +286,8 @@ class Trainer:
             "step": row.pop("step"),
             "loss": loss,
             "grad_norm": norm,
-            **self.speed(row.pop("own_tokens"), seconds),
+            **speed(row.pop("own_tokens"), seconds, self.job.flops_per_token, self.peak_flops),
+            "memory_bytes": memory_bytes(self.world.device),
             **row,
             **dict(zip(one.names, told, strict=True)),
         }
@@ -327,19 +329,6 @@ class Trainer:
         """The share of the peak learning rate that a step takes."""
         clock = self.job.batches.clock
         return factor(clock(step), clock(self.job.steps), self.job.optimizer)
-
-    def speed(self, tokens: float, seconds: float) -> dict[str, float]:
-        """How fast a step was, on how much memory of this rank's device."""
-        figures = {
-            "seconds": round(seconds, 6),
-            "tokens_per_second": round(tokens / seconds, 1),
-            "memory_bytes": memory_bytes(self.world.device),
-        }
-        if self.peak_flops:
-            achieved = tokens / seconds * self.job.flops_per_token
-            share = achieved / (self.peak_flops * self.world.size)
-            figures |= {"flops_per_second": round(achieved, 1), "mfu": round(share, 4)}
-        return figures
 
     def watch(self, step: int, loss: float) -> None:
         """Raise Spike when the loss is out of all proportion to those before it."""
@@ -408,14 +397,3 @@ class Trainer:
         self.engine.destroy()
         if self.world.leads:
             self.metrics.close()
-
-
-def _history(job: TrainJob, done: int) -> tuple[list[int], list[float], LossScale, Looks]:
-    """The batches that are skipped, the losses of the last steps, what scales the next, and what
-    was found of the validation rows.
-    """
-    obtain(job.scratch / METRICS, job.scratch / SKIPPED)
-    rows = [row for row in read_rows(job.scratch / METRICS) if row["step"] <= done]
-    losses = [row["loss"] for row in rows[-WINDOW:]]
-    looks = Looks.of(job.stopping, job.steps, rows)
-    return read_skipped(job.scratch), losses, LossScale(job.precision, rows), looks

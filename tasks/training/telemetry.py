@@ -167,3 +167,17 @@ def _tail(path: Path, window: int) -> tuple[list[Row], bool]:
 
 def _line(row: Row) -> str:
     return json.dumps(row) + "\n"
+
+
+def speed(
+    tokens: float, seconds: float, flops_per_token: float, peak_flops: float
+) -> dict[str, float]:
+    """How fast a step was; `peak_flops` a second of all devices together, 0 where it is unknown."""
+    figures = {"seconds": round(seconds, 6), "tokens_per_second": round(tokens / seconds, 1)}
+    if peak_flops:
+        achieved = tokens / seconds * flops_per_token
+        figures |= {
+            "flops_per_second": round(achieved, 1),
+            "mfu": round(achieved / peak_flops, 4),
+        }
+    return figures
