@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -260,7 +260,13 @@ def _next_run(deployment_id: str) -> str | None:
     from prefect.client.schemas.sorting import FlowRunSort
 
     of = DeploymentFilter.model_validate({"id": {"any_": [deployment_id]}})
-    waiting = FlowRunFilter.model_validate({"state": {"type": {"any_": ["SCHEDULED"]}}})
+    # A run that was due before stays, though the schedule that it was of is replaced.
+    waiting = FlowRunFilter.model_validate(
+        {
+            "state": {"type": {"any_": ["SCHEDULED"]}},
+            "expected_start_time": {"after_": datetime.now(UTC)},
+        }
+    )
     first = FlowRunSort.EXPECTED_START_TIME_ASC
     deadline = time.monotonic() + SCHEDULER_SECONDS
     with client() as server:

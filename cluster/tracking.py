@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cluster.environment import given_store
 from cluster.handover import names_in, obtain, publish, unpublish
@@ -26,12 +26,15 @@ LONGEST_VALUE = 500
 log = logging.getLogger("headrace.tracking")
 
 
-class Tracker(Protocol):
-    """What a training stage may tell the tracking store; must never raise into training."""
+class Tracker:
+    """What a training stage may tell the tracking store; must never raise into training. Of itself
+    it tells nobody.
+    """
 
     @property
     def run_id(self) -> str | None:
         """The id of the tracked run, when it is known already."""
+        return None
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Log parameters once."""
@@ -61,40 +64,11 @@ class Tracker(Protocol):
         """End the tracked run: FINISHED, FAILED or KILLED."""
 
 
-class NullTracker:
+class NullTracker(Tracker):
     """Tracks nothing; for tests and stages that do not train."""
 
-    run_id: str | None = None
 
-    def params(self, values: Mapping[str, Any]) -> None:
-        """Do nothing."""
-
-    def metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Do nothing."""
-
-    def results(self, values: Mapping[str, float]) -> None:
-        """Do nothing."""
-
-    def system(self, second: int, load: Mapping[str, float]) -> None:
-        """Do nothing."""
-
-    def datasets(self, inputs: Mapping[str, Any]) -> None:
-        """Do nothing."""
-
-    def model(self, artifact: Any, registered: str | None = None) -> None:
-        """Do nothing."""
-
-    def file(self, path: Path) -> None:
-        """Do nothing."""
-
-    def table(self, name: str, rows: Path) -> None:
-        """Do nothing."""
-
-    def close(self, status: str = "FINISHED") -> None:
-        """Do nothing."""
-
-
-class JournalTracker:
+class JournalTracker(Tracker):
     """A tracker that appends to a journal; `key` names what is tracked, now and after a kill.
 
     Where the user names a tracking store the journal says which: the next command may name another.
