@@ -38,6 +38,12 @@ def rows(job: TrainJob) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (job.scratch / "metrics.jsonl").read_text().splitlines()]
 
 
+def cut_short(job: TrainJob, at: int, **placement: Any) -> None:
+    """Train until the network's forward pass number `at`, which fails."""
+    with pytest.raises(RuntimeError, match="broken"):
+        launch(replace(job, build=partial(job.build, break_at=at)), Placement(**placement))
+
+
 def losses(job: TrainJob, **placement: Any) -> list[float]:
     launch(job, Placement(**placement))
     return [row["loss"] for row in rows(job)]
@@ -126,8 +132,7 @@ def test_a_growing_batch_stopped_in_the_middle_ends_with_the_same_losses(
 ) -> None:
     expected = losses(toy.job(tmp_path / "whole", ramp=RAMP, micro_samples=2))
     cut = toy.job(tmp_path / "cut", ramp=RAMP, micro_samples=2, checkpoint_seconds=1e-9)
-    with pytest.raises(RuntimeError, match="broken"):
-        launch(replace(cut, build=partial(toy.build, break_at=break_at)), Placement())
+    cut_short(cut, break_at)
     assert 0 < len(rows(cut)) < 7
     assert losses(cut) == expected
 
@@ -176,9 +181,7 @@ def test_a_stopped_fp16_training_goes_on_with_its_scale(
         for name in ("whole", "cut")
     )
     expected = losses(whole, zero_stage=zero_stage)
-    with pytest.raises(RuntimeError, match="broken"):
-        broken = replace(cut, build=partial(toy.build, break_at=12))
-        launch(broken, Placement(zero_stage=zero_stage))
+    cut_short(cut, 12, zero_stage=zero_stage)
     assert losses(cut, zero_stage=zero_stage) == expected
     for name in ("loss_scale", "grad_norm"):
         assert [row[name] for row in rows(cut)] == [row[name] for row in rows(whole)]
@@ -192,8 +195,7 @@ def test_a_training_goes_on_from_the_shared_store_where_its_node_is_lost(
     monkeypatch.setenv("HEADRACE_APART", str(tmp_path / "one"))
     monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "one"))
     cut = toy.job(home() / "work" / "toy", checkpoint_seconds=1e-9)
-    with pytest.raises(RuntimeError, match="broken"):
-        launch(replace(cut, build=partial(toy.build, break_at=5)), Placement())
+    cut_short(cut, 5)
     kept = complete(cut.scratch / CHECKPOINTS)
     assert 1 <= len(kept) <= 2 and not list((cut.scratch / CHECKPOINTS).glob("step-*"))
     shutil.rmtree(tmp_path / "one")
@@ -219,8 +221,7 @@ def test_a_network_that_no_process_holds_trains_and_goes_on_as_one_that_it_does(
     how: dict[str, Any] = {"checkpoint_seconds": 1e-9}
     whole, cut = (toy.job(tmp_path / name, build=toy.network, **how) for name in ("whole", "cut"))
     expected = losses(whole)
-    with pytest.raises(RuntimeError, match="broken"):
-        launch(replace(cut, build=partial(toy.network, break_at=8)), Placement(zero_stage=3))
+    cut_short(cut, 8, zero_stage=3)
     assert losses(cut, zero_stage=3) == pytest.approx(expected, rel=1e-5)
     weights = [load_file(job.scratch / WEIGHTS) for job in (whole, cut)]
     for name, weight in weights[0].items():
@@ -236,9 +237,7 @@ def test_a_stopped_training_of_bf16_weights_goes_on_with_their_fp32_copies(
         for name in ("whole", "cut")
     )
     expected = losses(whole, zero_stage=zero_stage)
-    with pytest.raises(RuntimeError, match="broken"):
-        broken = replace(cut, build=partial(toy.build, break_at=8))
-        launch(broken, Placement(zero_stage=zero_stage))
+    cut_short(cut, 8, zero_stage=zero_stage)
     assert losses(cut, zero_stage=zero_stage) == expected
     ends = [load_file(job.scratch / WEIGHTS) for job in (whole, cut)]
     assert all(torch.equal(weight, ends[1][name]) for name, weight in ends[0].items())
