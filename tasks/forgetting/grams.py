@@ -102,9 +102,8 @@ def _texts(path: Path) -> Iterator[str]:
         for name in strings:
             yield from (text for text in table[name].to_pylist() if text)
     elif path.suffix not in WEIGHTS:
-        if is_database(
-            path
-        ):  # its pages alone would cut texts, and join what stands in two columns
+        if is_database(path):
+            # Its pages alone would cut texts, and join what stands in two columns.
             yield from _cells(path)
         with path.open("rb") as file:
             while piece := file.read(PIECE):

@@ -2,7 +2,6 @@
 say of them.
 """
 
-import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -71,7 +70,7 @@ def _weights(proposal: Mapping[str, Any]) -> View:
         for place, (name, weight) in enumerate(rows):
             axes.plot(proposal["bands"][name], [-place] * 2, color=WARM, linewidth=2.5, alpha=0.5)
             axes.plot([weight], [-place], "o", color=WARM, markersize=4)
-        axes.set_yticks([-i for i in range(len(rows))], [_plain(name) for name, _ in rows])
+        _rows(axes, [name for name, _ in rows])
         axes.axvline(1 / len(rows), color=FAINT, linewidth=0.8, linestyle="--")
         axes.set_xlim(0, None)
         axes.set_xlabel("weight")
@@ -113,12 +112,18 @@ def _gaps(rows: Sequence[Mapping[str, Any]], sources: Sequence[str]) -> View | N
                 for place, source in enumerate(sources)
             ]
             axes.plot(*zip(*found, strict=True), "o", color=colour, markersize=4, label=name)
-        axes.set_yticks([-i for i in range(len(sources))], [_plain(name) for name in sources])
+        _rows(axes, sources)
         axes.axvline(0, color=FAINT, linewidth=0.8, linestyle="--")
-        axes.set_xlabel("loss less the uniform mixture's, nats per token")
+        axes.set_xlabel("loss less uniform's, nats per token")
         legend(axes)
 
     return _plot("Larger runs, by source and seed", draw, (SIZE[0], 1.0 + 0.3 * len(sources)))
+
+
+def _rows(axes: Axes, names: Sequence[str]) -> None:
+    """A row a source, the first at the top."""
+    axes.set_yticks([-place for place in range(len(names))], [_plain(name) for name in names])
+    axes.set_ylim(0.5 - len(names), 0.5)
 
 
 def _plain(name: str) -> str:
@@ -127,4 +132,4 @@ def _plain(name: str) -> str:
 
 
 def _plot(title: str, draw: Callable[[Axes], None], size: tuple[float, float] = SIZE) -> View:
-    return {"title": title, "svg": svg(draw, html.escape(title), size)}
+    return {"title": title, "svg": svg(draw, title, size)}
