@@ -85,7 +85,7 @@ def propose(swarm: list[Artifact], settings: ProposeSettings, draft: Draft) -> N
     draft.write_json("proposal.json", draft.facts)
 
 
-@stage(version=2, tracked=True)
+@stage(version=3, tracked=True)
 def confirm(scores: list[Artifact], proposal: Artifact, runs: list[Row], draft: Draft) -> None:
     """The mixtures side by side: `runs` name the `mixture` and the `seed` of each of the scores.
     Facts: `rows`; `mixtures` with the mean loss of each; `against`, what the proposed one has less

@@ -41,7 +41,7 @@ TRAINED = (
     *("instruct", "prefer", "distill"),
 )
 """Stages whose result is a trained model."""
-SCALES = (("T", 1e12), ("G", 1e9), ("M", 1e6))
+SCALES = (("M", 1e6), ("G", 1e9), ("T", 1e12))
 
 
 def is_cost(key: str) -> bool:
@@ -76,10 +76,12 @@ def number(value: float | int | str | None, digits: int = 4) -> str:
 
 def count(value: int) -> str:
     """12,345 or 1.23 M."""
+    if abs(value) < 1e6:
+        return f"{value:,}"
     for unit, size in SCALES:
-        if abs(value) >= size:
-            return f"{value / size:.3g} {unit}" if value < 1e15 else scientific(float(value))
-    return f"{value:,}"
+        if abs(value) < 999.5 * size:  # three digits of more are the next unit's
+            return f"{value / size:.3g} {unit}"
+    return scientific(float(value))
 
 
 def scientific(value: float, digits: int = 2) -> str:
