@@ -244,7 +244,8 @@ def _sources(
         steps=settings.batches,
     )
     for source in sources:
-        log.info("%(source)s: %(tokens)d tokens, %(epochs)g epochs", source)
+        tokens = f"{source['tokens']:,}"
+        log.info("%s: %s tokens, %g epochs", source["source"], tokens, source["epochs"])
     for stretch in segments(loader.mixture_index) if loader.mixture_index else ():
         log.info("from sample %(from_sample)d on: %(share_of_samples)s of the samples", stretch)
     for warning in repetition_warnings(sources):
