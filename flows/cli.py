@@ -46,20 +46,33 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-SUBJECTS = {
-    "Pipelines": (runs, daily, history),
-    "Models": (models, serving, exporting, words),
-    "Scores and scaling laws": (measures, scores, laws),
-    "Services and schedules": (services, schedule),
-    "Artifacts": (store, forgetting),
+COMMANDS = {
+    "Pipelines": (
+        *(runs.run, runs.plan, runs.data, runs.pretrain, runs.sweep),
+        *(daily.init, daily.schema, daily.stop, history.compare, history.logs),
+    ),
+    "Models": (
+        *(models.attention, models.generate, models.adapt, models.embed),
+        *(serving.serve, serving.infer, exporting.export, words.vectors),
+    ),
+    "Scores and scaling laws": (
+        *(measures.fit, measures.judge, measures.agree),
+        *(scores.score, scores.learn, scores.exam, scores.leaderboard),
+        *(laws.forecasts, laws.reproduce, laws.mix),
+    ),
+    "Services and schedules": (
+        *(services.up, services.down, services.status, services.ui, services.doctor),
+        *(schedule.deploy, schedule.backfill),
+    ),
+    "Artifacts": (
+        *(store.ls, store.show, store.lineage, store.verify, store.gc),
+        *(forgetting.trace, forgetting.erase),
+    ),
 }
-"""Under which heading of `--help` the commands of each module stand."""
-for subject, groups in SUBJECTS.items():
-    first = len(app.registered_commands)
-    for group in groups:
-        group.register(app)
-    for command in app.registered_commands[first:]:
-        command.rich_help_panel = subject
+"""Under which heading of `--help` each command stands."""
+for heading, commands in COMMANDS.items():
+    for command in commands:
+        app.command(rich_help_panel=heading)(command)
 
 
 def _say_version(asked: bool) -> None:

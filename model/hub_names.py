@@ -25,7 +25,7 @@ from model.hub_names_encoders import (
     XLNET,
     XLNET_BASE,
 )
-from model.hub_table import Names, within
+from model.hub_table import QKV, Names, attention, cross, feedforward, layers, within
 
 
 def names_of(config: ModelConfig, model_type: str) -> Names:
@@ -34,18 +34,14 @@ def names_of(config: ModelConfig, model_type: str) -> Names:
     return NAMES[model_type] | (variant(config) if variant else {})
 
 
-GPT_LAYER: Names = {
-    "attention.norm": "ln_1",
-    "attention.inner.qkv": "attn.c_attn",
-    "attention.inner.out": "attn.c_proj",
-    "feedforward.norm": "ln_2",
-    "feedforward.inner.up": "mlp.c_fc",
-    "feedforward.inner.down": "mlp.c_proj",
-}
 GPT2: Names = {
     "embedding": "transformer.wte",
     "position_embedding": "transformer.wpe",
-    **within("blocks.*.", "transformer.h.*.", GPT_LAYER),
+    **layers(
+        "transformer.h.*.",
+        attention("ln_1", "attn.c_attn", "attn.c_proj"),
+        feedforward("ln_2", "mlp.c_fc", "mlp.c_proj"),
+    ),
     "norm": "transformer.ln_f",
     "head": "lm_head",
 }
@@ -55,17 +51,13 @@ OPENAI_GPT: Names = {
     "position_embedding": "transformer.positions_embed",
 }
 
-LLAMA_LAYER: Names = {
-    "attention.norm": "input_layernorm",
-    "attention.inner.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "attention.inner.out": "self_attn.o_proj",
-    "feedforward.norm": "post_attention_layernorm",
-    "feedforward.inner.up": ("mlp.gate_proj", "mlp.up_proj"),
-    "feedforward.inner.down": "mlp.down_proj",
-}
 LLAMA: Names = {
     "embedding": "model.embed_tokens",
-    **within("blocks.*.", "model.layers.*.", LLAMA_LAYER),
+    **layers(
+        "model.layers.*.",
+        attention("input_layernorm", QKV, "self_attn.o_proj"),
+        feedforward("post_attention_layernorm", ("mlp.gate_proj", "mlp.up_proj"), "mlp.down_proj"),
+    ),
     "norm": "model.norm",
     "head": "lm_head",
 }
@@ -126,48 +118,32 @@ def _deepseek_v3(config: ModelConfig) -> Names:
     return query if full else {}
 
 
+def _side_by_side(attended: str) -> tuple[Names, Names]:
+    """A layer of Falcon or GPT-NeoX, whose attention is called so."""
+    return (
+        attention("input_layernorm", f"{attended}.query_key_value", f"{attended}.dense"),
+        feedforward("post_attention_layernorm", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
+    )
+
+
 FALCON: Names = {
     "embedding": "transformer.word_embeddings",
-    **within(
-        "blocks.*.",
-        "transformer.h.*.",
-        {
-            "attention.norm": "input_layernorm",
-            "attention.inner.qkv": "self_attention.query_key_value",
-            "attention.inner.out": "self_attention.dense",
-            "feedforward.norm": "post_attention_layernorm",
-            "feedforward.inner.up": "mlp.dense_h_to_4h",
-            "feedforward.inner.down": "mlp.dense_4h_to_h",
-        },
-    ),
+    **layers("transformer.h.*.", *_side_by_side("self_attention")),
     "norm": "transformer.ln_f",
     "head": "lm_head",
+}
+GPT_NEOX: Names = {
+    "embedding": "gpt_neox.embed_in",
+    **layers("gpt_neox.layers.*.", *_side_by_side("attention")),
+    "norm": "gpt_neox.final_layer_norm",
+    "head": "embed_out",
 }
 
 
 def _falcon(config: ModelConfig) -> Names:
     norms: Names = {"attention.norm": "ln_attn", "feedforward.norm": "ln_mlp"}
     two = config.residual == "parallel_norms"
-    return within("blocks.*.", "transformer.h.*.", norms) if two else {}
-
-
-GPT_NEOX: Names = {
-    "embedding": "gpt_neox.embed_in",
-    **within(
-        "blocks.*.",
-        "gpt_neox.layers.*.",
-        {
-            "attention.norm": "input_layernorm",
-            "attention.inner.qkv": "attention.query_key_value",
-            "attention.inner.out": "attention.dense",
-            "feedforward.norm": "post_attention_layernorm",
-            "feedforward.inner.up": "mlp.dense_h_to_4h",
-            "feedforward.inner.down": "mlp.dense_4h_to_h",
-        },
-    ),
-    "norm": "gpt_neox.final_layer_norm",
-    "head": "embed_out",
-}
+    return layers("transformer.h.*.", norms) if two else {}
 
 
 def _encoder(base: Names) -> Callable[[ModelConfig], Names]:
@@ -175,23 +151,17 @@ def _encoder(base: Names) -> Callable[[ModelConfig], Names]:
     return lambda config: {} if config.biased_head or config.detector else base
 
 
-def _t5_stack(stack: str, feedforward: str) -> Names:
-    layer: Names = {
-        "attention.norm": "layer.0.layer_norm",
-        "attention.inner.qkv": tuple(f"layer.0.SelfAttention.{x}" for x in "qkv"),
-        "attention.inner.out": "layer.0.SelfAttention.o",
-        "cross.norm": "layer.1.layer_norm",
-        "cross.inner.query": "layer.1.EncDecAttention.q",
-        "cross.inner.kv": ("layer.1.EncDecAttention.k", "layer.1.EncDecAttention.v"),
-        "cross.inner.out": "layer.1.EncDecAttention.o",
-        "feedforward.norm": f"{feedforward}.layer_norm",
-        "feedforward.inner.up": f"{feedforward}.DenseReluDense.wi",
-        "feedforward.inner.down": f"{feedforward}.DenseReluDense.wo",
-    }
-    relative = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias"
+def _t5_stack(stack: str, last: str) -> Names:
+    own, other = "layer.0.SelfAttention", "layer.1.EncDecAttention"
+    dense = f"{last}.DenseReluDense"
+    layer = (
+        attention("layer.0.layer_norm", tuple(f"{own}.{x}" for x in "qkv"), f"{own}.o"),
+        cross("layer.1.layer_norm", f"{other}.q", (f"{other}.k", f"{other}.v"), f"{other}.o"),
+        feedforward(f"{last}.layer_norm", f"{dense}.wi", f"{dense}.wo"),
+    )
     return {
-        f"{stack}.relative_bias.table": relative,
-        **within(f"{stack}.blocks.*.", f"{stack}.block.*.", layer),
+        f"{stack}.relative_bias.table": f"{stack}.block.0.{own}.relative_attention_bias",
+        **within(f"{stack}.", f"{stack}.", layers("block.*.", *layer)),
         f"{stack}.norm": f"{stack}.final_layer_norm",
     }
 
@@ -218,21 +188,16 @@ def _t5(config: ModelConfig) -> Names:
 BART_STACK: Names = {
     "position_embedding": "embed_positions",
     "embedding_norm": "layernorm_embedding",
-    **within(
-        "blocks.*.",
+    **layers(
         "layers.*.",
-        {
-            "attention.norm": "self_attn_layer_norm",
-            "attention.inner.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-            "attention.inner.out": "self_attn.out_proj",
-            "cross.norm": "encoder_attn_layer_norm",
-            "cross.inner.query": "encoder_attn.q_proj",
-            "cross.inner.kv": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
-            "cross.inner.out": "encoder_attn.out_proj",
-            "feedforward.norm": "final_layer_norm",
-            "feedforward.inner.up": "fc1",
-            "feedforward.inner.down": "fc2",
-        },
+        attention("self_attn_layer_norm", QKV, "self_attn.out_proj"),
+        cross(
+            "encoder_attn_layer_norm",
+            "encoder_attn.q_proj",
+            ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+            "encoder_attn.out_proj",
+        ),
+        feedforward("final_layer_norm", "fc1", "fc2"),
     ),
 }
 BART: Names = {
@@ -245,7 +210,7 @@ BART: Names = {
 
 def _llama(layer: Names) -> Names:
     """LLaMA's with these of a layer."""
-    return LLAMA | within("blocks.*.", "model.layers.*.", layer)
+    return LLAMA | layers("model.layers.*.", layer)
 
 
 NAMES: dict[str, Names] = {

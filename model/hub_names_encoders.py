@@ -1,92 +1,66 @@
 """What Transformers calls the modules of encoders; see `model.hub_names`."""
 
-from model.hub_table import Names, within
+from model.hub_table import Names, attention, feedforward, layers, masked_head, within
 
+BERT_QKV = ("attention.self.query", "attention.self.key", "attention.self.value")
 BERT_BASE: Names = {
     "embedding": "embeddings.word_embeddings",
     "position_embedding": "embeddings.position_embeddings",
     "segment_embedding": "embeddings.token_type_embeddings",
     "embedding_norm": "embeddings.LayerNorm",
-    **within(
-        "blocks.*.",
+    **layers(
         "encoder.layer.*.",
-        {
-            "attention.norm": "attention.output.LayerNorm",
-            "attention.inner.qkv": (
-                "attention.self.query",
-                "attention.self.key",
-                "attention.self.value",
-            ),
-            "attention.inner.out": "attention.output.dense",
-            "feedforward.norm": "output.LayerNorm",
-            "feedforward.inner.up": "intermediate.dense",
-            "feedforward.inner.down": "output.dense",
-        },
+        attention("attention.output.LayerNorm", BERT_QKV, "attention.output.dense"),
+        feedforward("output.LayerNorm", "intermediate.dense", "output.dense"),
     ),
     "pooler": "pooler.dense",
 }
 BERT: Names = {
     **within("", "bert.", BERT_BASE),
-    "head_transform.dense": "cls.predictions.transform.dense",
-    "head_transform.norm": "cls.predictions.transform.LayerNorm",
-    "=head_bias": "cls.predictions.bias",
-    "head": "cls.predictions.decoder",
+    **within(
+        "",
+        "cls.predictions.",
+        masked_head("transform.dense", "transform.LayerNorm", "bias", "decoder"),
+    ),
 }
 ROBERTA: Names = {
     **within("", "roberta.", BERT_BASE),
-    "head_transform.dense": "lm_head.dense",
-    "head_transform.norm": "lm_head.layer_norm",
-    "=head_bias": "lm_head.bias",
-    "head": "lm_head.decoder",
+    **within("", "lm_head.", masked_head("dense", "layer_norm", "bias", "decoder")),
 }
-
-
 DISTILBERT_BASE: Names = {
     **{name: BERT_BASE[name] for name in ("embedding", "position_embedding", "embedding_norm")},
-    **within(
-        "blocks.*.",
+    **layers(
         "transformer.layer.*.",
-        {
-            "attention.norm": "sa_layer_norm",
-            "attention.inner.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
-            "attention.inner.out": "attention.out_lin",
-            "feedforward.norm": "output_layer_norm",
-            "feedforward.inner.up": "ffn.lin1",
-            "feedforward.inner.down": "ffn.lin2",
-        },
+        attention(
+            "sa_layer_norm",
+            ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+            "attention.out_lin",
+        ),
+        feedforward("output_layer_norm", "ffn.lin1", "ffn.lin2"),
     ),
     "pooler": "pooler.dense",
 }
 DISTILBERT: Names = {
     **within("", "distilbert.", DISTILBERT_BASE),
-    "head_transform.dense": "vocab_transform",
-    "head_transform.norm": "vocab_layer_norm",
-    "=head_bias": "vocab_projector.bias",
-    "head": "vocab_projector",
+    **within("", "vocab_", masked_head("transform", "layer_norm", "projector.bias", "projector")),
 }
 ALBERT_BASE: Names = {
     **BERT_BASE,
     "embedding_projection": "encoder.embedding_hidden_mapping_in",
-    **within(
-        "blocks.*.",
+    **layers(
         "encoder.albert_layer_groups.0.albert_layers.0.",
-        {
-            "attention.norm": "attention.LayerNorm",
-            "attention.inner.qkv": ("attention.query", "attention.key", "attention.value"),
-            "attention.inner.out": "attention.dense",
-            "feedforward.norm": "full_layer_layer_norm",
-            "feedforward.inner.up": "ffn",
-            "feedforward.inner.down": "ffn_output",
-        },
+        attention(
+            "attention.LayerNorm",
+            ("attention.query", "attention.key", "attention.value"),
+            "attention.dense",
+        ),
+        feedforward("full_layer_layer_norm", "ffn", "ffn_output"),
     ),
     "pooler": "pooler",
 }
 ALBERT: Names = {
     **within("", "albert.", ALBERT_BASE),
-    "head_transform.dense": "predictions.dense",
-    "head_transform.norm": "predictions.LayerNorm",
-    "=head_bias": "predictions.bias",
-    "head": "predictions.decoder",
+    **within("", "predictions.", masked_head("dense", "LayerNorm", "bias", "decoder")),
 }
 DEBERTA_V2_BASE: Names = {
     **BERT_BASE,
@@ -96,26 +70,22 @@ DEBERTA_V2_BASE: Names = {
     "relative_embedding": "encoder.rel_embeddings",
     "relative_norm": "encoder.LayerNorm",
 }
-DEBERTA_V2: Names = {
-    **BERT,
-    **within("", "deberta.", DEBERTA_V2_BASE),
-    "pooler": "pooler.dense",
-}
+DEBERTA_V2: Names = {**BERT, **within("", "deberta.", DEBERTA_V2_BASE), "pooler": "pooler.dense"}
 ELECTRA_BASE: Names = {**BERT_BASE, "embedding_projection": "embeddings_project"}
 ELECTRA: Names = {
     **within("", "electra.", ELECTRA_BASE),
     "detector.dense": "discriminator_predictions.dense",
     "detector.out": "discriminator_predictions.dense_prediction",
-    "head_transform.dense": "generator_predictions.dense",
-    "head_transform.norm": "generator_predictions.LayerNorm",
-    "=head_bias": "generator_lm_head.bias",
-    "head": "generator_lm_head",
+    **within(
+        "",
+        "generator_",
+        masked_head("predictions.dense", "predictions.LayerNorm", "lm_head.bias", "lm_head"),
+    ),
 }
 XLNET_BASE: Names = {
     "embedding": "word_embedding",
     "=query_embedding": "mask_emb",
-    **within(
-        "blocks.*.",
+    **layers(
         "layer.*.",
         {
             "attention.norm": "rel_attn.layer_norm",
@@ -126,10 +96,8 @@ XLNET_BASE: Names = {
             "=attention.inner.distance_bias": "rel_attn.r_r_bias",
             "=attention.inner.segment_bias": "rel_attn.r_s_bias",
             "=attention.inner.segment_embedding.weight": "rel_attn.seg_embed",
-            "feedforward.norm": "ff.layer_norm",
-            "feedforward.inner.up": "ff.layer_1",
-            "feedforward.inner.down": "ff.layer_2",
         },
+        feedforward("ff.layer_norm", "ff.layer_1", "ff.layer_2"),
     ),
     "pooler": "pooler.dense",
 }
@@ -141,24 +109,14 @@ XLNET: Names = {
 MODERNBERT_BASE: Names = {
     "embedding": "embeddings.tok_embeddings",
     "embedding_norm": "embeddings.norm",
-    **within(
-        "blocks.*.",
+    **layers(
         "layers.*.",
-        {
-            "attention.norm": "attn_norm",
-            "attention.inner.qkv": "attn.Wqkv",
-            "attention.inner.out": "attn.Wo",
-            "feedforward.norm": "mlp_norm",
-            "feedforward.inner.up": "mlp.Wi",
-            "feedforward.inner.down": "mlp.Wo",
-        },
+        attention("attn_norm", "attn.Wqkv", "attn.Wo"),
+        feedforward("mlp_norm", "mlp.Wi", "mlp.Wo"),
     ),
     "norm": "final_norm",
 }
 MODERNBERT: Names = {
     **within("", "model.", MODERNBERT_BASE),
-    "head_transform.dense": "head.dense",
-    "head_transform.norm": "head.norm",
-    "=head_bias": "decoder.bias",
-    "head": "decoder",
+    **masked_head("head.dense", "head.norm", "decoder.bias", "decoder"),
 }

@@ -75,9 +75,3 @@ def stop(run: RunName, home: Home = None, as_json: AsJson = False) -> None:
         }
         out.result({"id": record.id, "done": done, "status": record.status, "said": said[done]})
         out.say(said[done])
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    for command in (init, schema, stop):
-        app.command()(command)

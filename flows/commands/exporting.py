@@ -43,8 +43,3 @@ def export(
         out.say(f"{found['path']}: {found['architecture']} in {found['type']}, {size}")
         if found["url"]:
             out.say(f"uploaded to {found['url']}, which is private until you say otherwise there")
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    app.command()(export)

@@ -129,9 +129,3 @@ def _refusal(lost: "Sequence[Change]") -> str:
 def _run(dag: "Dag", recipe: "Recipe", goal: str) -> "Mapping[str, Any]":
     """Carry out a plan as `headrace run` does."""
     return run_planned(dag, recipe, goal, (), (), day_of(None))
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    for command in (trace, erase):
-        app.command()(command)

@@ -123,9 +123,3 @@ def logs(
         out.result(about | {"lines": [line._asdict() for line in found]})
         if not found:
             out.say(f"the Prefect server has no line of {record.id}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    for command in (compare, logs):
-        app.command()(command)

@@ -140,10 +140,3 @@ def _there(path: Path) -> Path:
     if not path.is_file():
         raise BadInput(f"--runs {path}: no such file; give the CSV of the published runs")
     return path.resolve()
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    app.command()(forecasts)
-    app.command()(reproduce)
-    app.command()(mix)

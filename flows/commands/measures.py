@@ -203,9 +203,3 @@ def _numbers(flag: str, text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise BadInput(f"{flag} {text}: write numbers with commas, e.g. 70e9,1.4e12") from None
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    for command in (fit, judge, agree):
-        app.command()(command)

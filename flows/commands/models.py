@@ -219,10 +219,3 @@ def attention(
             for row in patterns
         ]
         out.table(names, shown)
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    app.command()(attention)
-    for command in (generate, adapt, embed):
-        app.command()(command)

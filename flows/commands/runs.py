@@ -241,9 +241,3 @@ def _show_sweep(out: Output, plan: dict[str, Any]) -> None:
         import yaml
 
         out.say("\n" + yaml.safe_dump(part, sort_keys=False, default_flow_style=None).rstrip())
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    for command in (run, plan, data, pretrain, sweep):
-        app.command()(command)

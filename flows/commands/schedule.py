@@ -88,9 +88,3 @@ def backfill(
         out.result(result)
         for run in result["runs"]:
             out.say(f"{run['date']}  flow run {run['id']}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    for command in (deploy, backfill):
-        app.command()(command)

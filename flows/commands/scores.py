@@ -283,9 +283,3 @@ def leaderboard(
         rows = ((o.task, o.model, o.metric, estimate(o.value, o.interval), o.n) for o in found)
         out.table(("task", "model", "metric", "value", "n"), rows)
         out.say(f"\npage     {page}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    for command in (score, learn, exam, leaderboard):
-        app.command()(command)

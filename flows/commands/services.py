@@ -154,9 +154,3 @@ def doctor(home: Home = None, as_json: AsJson = False) -> None:
             out.say(f"\n{check.name}: {check.cure}")
         if bad:
             raise StageFailed(f"not in order: {', '.join(check.name for check in bad)}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    for command in (up, down, status, ui, doctor):
-        app.command()(command)

@@ -238,9 +238,3 @@ def _join_ray() -> None:
 
     with waiting("joining Ray"):
         ray_session.start()
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    for command in (serve, infer):
-        app.command()(command)

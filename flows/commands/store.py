@@ -207,9 +207,3 @@ def gc(
         out.say(f"{verb} {human(result['freed_bytes'], 'B')} in {len(result['removed'])} folders")
         for path, why in result["unreadable"].items():
             log.warning("artifacts were kept, as one may be needed: %s: %s", path, why)
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    for command in (ls, show, lineage, verify, gc):
-        app.command()(command)

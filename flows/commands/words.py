@@ -68,8 +68,3 @@ def vectors(
             result["path"] = str(to)
         out.result(result)
         show_vectors(out, result)
-
-
-def register(app: typer.Typer) -> None:
-    """Add these commands to the application."""
-    app.command()(vectors)

@@ -23,22 +23,18 @@ from model.counterparts.keys import (
     Entry,
     follows,
     key,
-    quotient,
+    sizes,
     words,
 )
 from model.counterparts.layers import ROTARY_LAYERS, turns, windows
 from model.counterparts.rotary import YARN_SCALE, layered_rotary, rotary
 
+USUAL = ("hidden_size", "num_hidden_layers", "num_attention_heads")
+
 GPT2 = Counterpart(
     "GPT2LMHeadModel",
     {
-        "vocab_size": key("vocab_size"),
-        "context": key("n_positions"),
-        "width": key("n_embd"),
-        "depth": key("n_layer"),
-        "heads": key("n_head"),
-        "kv_heads": follows(lambda file: file["n_head"]),
-        "head_dim": quotient("n_embd", "n_head"),
+        **sizes(key("n_positions"), "n_embd", "n_layer", "n_head"),
         "ffn_width": key("n_inner", missing=lambda file: 4 * file["n_embd"]),
         "norm": "layer",
         "norm_epsilon": key("layer_norm_epsilon", missing=1e-5),
@@ -68,11 +64,7 @@ OPENAI_GPT = Counterpart(
 LLAMA = Counterpart(
     "LlamaForCausalLM",
     {
-        "vocab_size": key("vocab_size"),
-        "context": key("max_position_embeddings"),
-        "width": key("hidden_size"),
-        "depth": key("num_hidden_layers"),
-        "heads": key("num_attention_heads"),
+        **sizes(key("max_position_embeddings"), *USUAL),
         "kv_heads": key("num_key_value_heads", missing=lambda file: file["num_attention_heads"]),
         "head_dim": key(
             "head_dim", missing=lambda file: file["hidden_size"] // file["num_attention_heads"]
@@ -249,13 +241,7 @@ PHI3 = Counterpart(
 GPT_NEOX = Counterpart(
     "GPTNeoXForCausalLM",
     {
-        "vocab_size": key("vocab_size"),
-        "context": key("max_position_embeddings"),
-        "width": key("hidden_size"),
-        "depth": key("num_hidden_layers"),
-        "heads": key("num_attention_heads"),
-        "kv_heads": follows(lambda file: file["num_attention_heads"]),
-        "head_dim": quotient("hidden_size", "num_attention_heads"),
+        **sizes(key("max_position_embeddings"), *USUAL),
         "ffn_width": key("intermediate_size"),
         "norm": "layer",
         "norm_epsilon": key("layer_norm_eps", missing=1e-5),
@@ -272,13 +258,8 @@ GPT_NEOX = Counterpart(
 FALCON = Counterpart(
     "FalconForCausalLM",
     {
-        "vocab_size": key("vocab_size"),
-        "context": key("max_position_embeddings", missing=2048),
-        "width": key("hidden_size"),
-        "depth": key("num_hidden_layers"),
-        "heads": key("num_attention_heads"),
+        **sizes(key("max_position_embeddings", missing=2048), *USUAL),
         "kv_heads": FALCON_KV_HEADS,
-        "head_dim": quotient("hidden_size", "num_attention_heads"),
         "ffn_width": key("ffn_hidden_size", missing=lambda file: 4 * file["hidden_size"]),
         "norm": "layer",
         "norm_epsilon": key("layer_norm_epsilon", missing=1e-5),

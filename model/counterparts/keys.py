@@ -96,6 +96,19 @@ def quotient(whole: str, parts: str) -> Entry:
     return follows(read)
 
 
+def sizes(context: Entry, width: str, depth: str, heads: str) -> dict[str, Entry]:
+    """Sizes by their keys, where heads share the width and each has keys and values of its own."""
+    return {
+        "vocab_size": key("vocab_size"),
+        "context": context,
+        "width": key(width),
+        "depth": key(depth),
+        "heads": key(heads),
+        "kv_heads": follows(lambda file: file[heads]),
+        "head_dim": quotient(width, heads),
+    }
+
+
 @dataclass(frozen=True)
 class Counterpart:
     """A Transformers model with our blocks."""
