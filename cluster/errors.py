@@ -58,6 +58,14 @@ MENDED_ON_THE_MACHINE = {
 }
 
 
+def sentence(error: object) -> str | None:
+    """What an error says to a user who can mend it; None for one that nobody foresaw."""
+    if isinstance(error, (BadInput, StageFailed)):
+        return str(error)
+    known = explain(error) if isinstance(error, OSError) else None
+    return known[0] if known else None
+
+
 def explain(error: OSError) -> tuple[str, int] | None:
     """What to do about an error of the operating system, in a sentence that names the file, and the
     exit status; None for one that says nothing a user can act on.

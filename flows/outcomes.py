@@ -5,17 +5,21 @@ from typing import Any
 
 from prefect.states import State
 
-from cluster.errors import BadInput, StageFailed, explain
+from cluster.errors import BadInput, explain, sentence
 from cluster.mlflow_tracking import tracked_as
 from cluster.runs import StageRecord
 from flows.plan.dag import Dag, Node
 from tasks.report.findings import findings
 
 RAY_RETRIES = 2  # a killed worker process: Ray runs the stage again, which resumes from its scratch
-WORKER_DIED = (
-    f"its worker process died {RAY_RETRIES + 1} times, killed by hand or for want of memory; "
-    "the same command goes on from its last checkpoint"
-)
+NODE_DIED = "the node that it ran on died"
+LOST = {  # why Ray gives a stage up, by the class of its error
+    "WorkerCrashedError": f"its worker process died {RAY_RETRIES + 1} times, killed by hand or for "
+    "want of memory",
+    "OutOfMemoryError": "Ray ended its worker process for want of memory",
+    "NodeDiedError": NODE_DIED,
+    "LocalRayletDiedError": NODE_DIED,
+}
 
 
 def not_run(causes: list[str]) -> str:
@@ -54,16 +58,17 @@ def record_of(node: Node, state: State[str], causes: list[str], dag: Dag) -> Sta
 
 def _described(error: BaseException) -> dict[str, Any]:
     """An error in words, and whether the user's input is at fault."""
-    if isinstance(error, BadInput):
-        return {"error": str(error), "bad_input": True}
-    if isinstance(error, OSError) and (known := explain(error)):
-        return {"error": known[0], "bad_input": known[1] == 2}
-    if isinstance(error, StageFailed):
-        return {"error": str(error)}
+    error = getattr(error, "cause", None) or error  # of one that Ray passes on
+    if said := sentence(error):
+        known = explain(error) if isinstance(error, OSError) else None
+        at_fault = known[1] == 2 if known else isinstance(error, BadInput)
+        return {"error": said, "bad_input": at_fault}
     # Of an error that nobody foresaw, its kind and the notes on where it happened as well.
     what = "".join(traceback.format_exception_only(error)).strip()
-    killed = type(error).__module__ == "ray.exceptions"
-    return {"error": f"{WORKER_DIED}\n{what}" if killed else what}
+    if type(error).__module__ != "ray.exceptions":
+        return {"error": what}
+    lost = LOST.get(type(error).__name__, "Ray could not carry it out")
+    return {"error": f"{lost}; the same command goes on from its last checkpoint\n{what}"}
 
 
 def _error(state: State[str]) -> BaseException:

@@ -17,7 +17,7 @@ from prefect import flow, runtime
 from prefect.context import FlowRunContext
 from prefect.states import Cancelled, Completed, Failed, State
 
-from cluster.errors import StageFailed
+from cluster.errors import StageFailed, sentence
 from cluster.mlflow_tracking import PipelineRun
 from cluster.prefect_cancel import AskedToCancel
 from cluster.ray_session import LazyRayTaskRunner
@@ -66,6 +66,7 @@ def pipeline(
         date: the day that `{date}` in the sources' paths stands for; by default that for which the
             run is scheduled (UTC)
     """
+    logging.getLogger("prefect.flow_runs").addFilter(_in_a_sentence)
     started = time.monotonic()
     recipe = overridden(recipe, dict(map(read_override, overrides)))
     recipe = recipe.on(date or _scheduled_day())
@@ -106,6 +107,13 @@ def pipeline(
     except Exception as error:  # the run has ended, whether or not Prefect can be told
         log.warning("Prefect does not show the report of %s: %s", record.id, error)
     return cancelled or _state(store.root, record, cap)
+
+
+def _in_a_sentence(record: logging.LogRecord) -> bool:
+    """Prefect logs what ends a flow with a traceback; of what a user can mend its sentence does."""
+    if record.exc_info and (said := sentence(record.exc_info[1])):
+        record.msg, record.args, record.exc_info = said, (), None
+    return True
 
 
 def _in_order(dag: Dag, done: list[StageRecord], priced: Price) -> list[StageRecord]:

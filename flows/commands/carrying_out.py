@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from cluster.errors import BadInput, StageFailed, explain
+from cluster.errors import BadInput, StageFailed, sentence
 from cluster.home import home
 from flows.days import day_of
 from flows.views.output import Output, output, reason, tell, waiting
@@ -133,8 +133,8 @@ def _tell_of_stop(out: Output, goal: str, stop: BaseException, metric: str | Non
 
 def _ending(state: Any) -> str:
     ended = state.result(raise_on_failure=False) if state.is_failed() else None
-    if isinstance(ended, OSError) and (known := explain(ended)):
-        return f"the run ended between its stages: {known[0]}"
+    if said := sentence(ended):
+        return f"the run ended between its stages: {said}"
     return f"the flow run ended in state {state.name}: {state.message}"
 
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cluster.errors import explain
+from cluster.errors import sentence
 
 INTERRUPTED, TERMINATED = 130, 143  # the exit statuses that shells expect
 console = Console(stderr=True, markup=False, highlight=False, emoji=False)
@@ -107,8 +107,7 @@ def reason(error: BaseException) -> str:
         return "interrupted"
     if isinstance(error, SystemExit):
         return "ended by SIGTERM" if error.code == TERMINATED else f"exit status {error.code}"
-    known = explain(error) if isinstance(error, OSError) else None
-    return known[0] if known else str(error) or type(error).__name__
+    return sentence(error) or str(error) or type(error).__name__
 
 
 def print_failure(error: str) -> None:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
@@ -16,15 +16,15 @@ from uuid import UUID, uuid4
 
 import httpx
 import pytest
-from prefect.client.schemas.actions import DeploymentUpdate
+from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolUpdate
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import refresh_global_settings_context
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Running
+from prefect.states import Running, Scheduled
 from prefect.workers.process import ProcessJobConfiguration
 
 from cluster import automations, deployments, services
-from cluster.deployments import Deployed, Schedule, deploy, record
+from cluster.deployments import Deployed, Schedule, create_work_pool, deploy, record
 from cluster.mlflow_tracking import PipelineRun
 from cluster.prefect_server import client
 from cluster.prefect_worker import OwnRun
@@ -115,6 +115,33 @@ def test_what_a_scheduled_run_does_is_not_the_servers_to_say(
         time.sleep(0.05)
     services.up()  # who looks after the services of this process may have been quicker
     assert services.alive("worker") is not None
+
+
+def test_the_next_run_is_of_the_new_schedule_though_one_of_the_old_is_late(
+    toy: ModuleType,
+) -> None:
+    def next_run(cron: str) -> str:
+        made = deploy(
+            toy.scheduled_flow,
+            entrypoint="toy_flow.scheduled_flow",
+            name="toy",
+            schedule=Schedule(cron=cron),
+            parameters={"mark": "late-mark"},
+        )
+        return made["next_run"]
+
+    with client() as server:
+        create_work_pool("process")
+        server.update_work_pool(services.WORK_POOL, WorkPoolUpdate(is_paused=True))
+        try:  # nobody takes the run that is late
+            assert "T03:00:00" in next_run("0 3 * * *")
+            late = Scheduled(scheduled_time=datetime.now(UTC) - timedelta(minutes=5))
+            made = server.read_deployment_by_name("toy-scheduled/toy").id
+            server.create_flow_run_from_deployment(made, state=late)
+            assert "T04:00:00" in next_run("0 4 * * *")
+            server.delete_deployment(made)
+        finally:
+            server.update_work_pool(services.WORK_POOL, WorkPoolUpdate(is_paused=False))
 
 
 def test_a_deployment_that_headrace_did_not_make_runs_nothing(

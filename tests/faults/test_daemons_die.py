@@ -1,5 +1,6 @@
 """What a run needs is killed while it works: it goes on, or says what to do."""
 
+import errno
 import os
 import signal
 import threading
@@ -116,6 +117,28 @@ def test_a_stage_whose_worker_is_killed_every_time_is_crashed_and_says_what_to_d
     assert "its worker process died 3 times" in str(records[0].error)
     assert "the same command goes on" in str(records[0].error)
     assert shown == {"die": "CRASHED", "fill": "CANCELLED", "flow": "COMPLETED"}
+
+
+def test_a_disk_that_is_full_between_stages_is_a_sentence_without_a_traceback(
+    toy: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from flows import pipeline
+    from flows.commands.carrying_out import carry_out
+    from flows.recipe import load
+
+    def full(_: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/disk/runs")
+
+    (tmp_path / "text.txt").write_text("Water runs down to the mill.")
+    monkeypatch.setattr(pipeline, "reap", full)
+    recipe = load("smoke", [f"sources=[{tmp_path}/text.txt]"])
+    with pytest.raises(OSError, match="No space left"):  # of which the command makes the sentence
+        carry_out("data", lambda: recipe, None, None, as_json=False)
+    assert "/disk/runs: the disk is full; `headrace gc`" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 @pytest.mark.slow
