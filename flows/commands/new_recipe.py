@@ -15,6 +15,7 @@ from tasks.data.reading.sources import PYTHON, resolve
 SCHEMA = "headrace.schema.json"
 EMBEDDED = f"{PYTHON}stdlib"
 USUAL = ("text", "content", "body", "document", "article", "passage", "story")
+LONGEST_NAME = 40
 TEMPLATE = """\
 # {headline}
 {editor}
@@ -108,7 +109,12 @@ def _source(path: str, text: str | None) -> str:
         return lines
     if text is not None and fields and text.split(".")[0] not in fields:
         raise BadInput(f"--text {text}: {path} has the fields {', '.join(fields)}")
-    chosen = text or next((one for one in USUAL if one in fields), fields[0])
+    chosen = text or next((one for one in USUAL if one in fields), None)
+    if chosen is None and any(map(_is_a_value, fields)):
+        named = {f"column_{n}": cell for n, cell in enumerate(fields, 1)}
+        lines += f"    header: {json.dumps(list(named))}   # its first line seems to be a row\n"
+        fields, chosen = list(named), max(named, key=lambda name: len(named[name]))
+    chosen = chosen or fields[0]
     told = f"of {', '.join(fields)}" if fields else "the field that holds the text"
     return f"{lines}    text: {json.dumps(chosen)}   # {told}\n"
 
@@ -119,6 +125,11 @@ def _fields(settings: SourceSettings) -> list[str]:
     if not source.files:
         raise BadInput(f"source '{settings.path}' has no file that can be read as text")
     return keys(source.files[0], settings)
+
+
+def _is_a_value(name: str) -> bool:
+    """Whether what should be a column's name is a number or a text: the table has no header."""
+    return len(name) > LONGEST_NAME or name.lstrip("-").replace(".", "", 1).isdigit()
 
 
 def _editor(folder: Path) -> str:

@@ -18,7 +18,8 @@ from typing import Any
 from cluster.errors import BadInput
 from cluster.files import write_atomically
 from cluster.settings import nearest
-from tasks.data.reading.formats import compression, data_suffix
+from tasks.data.reading.formats import compression, data_suffix, separator
+from tasks.data.reading.settings import TableSettings
 
 GZIP = b"\x1f\x8b"
 TABLES, LINES = (".csv", ".tsv"), (".jsonl", ".ndjson", ".json")
@@ -26,16 +27,21 @@ Rows = list[tuple[int, dict[str, Any]]]
 Columns = Mapping[str, Sequence[str]]
 """By the name of one of our fields, the file's names of it."""
 AS_THEY_ARE: Columns = MappingProxyType({})
+USUAL = TableSettings()
+"""A table with a header line, whose cells may stand in quotes."""
 
 
-def read_row_file(path: Path, columns: Columns = AS_THEY_ARE) -> Rows:
+def read_row_file(
+    path: Path, columns: Columns = AS_THEY_ARE, written: TableSettings = USUAL
+) -> Rows:
     """The rows of a file, plain or compressed, with the numbers of their lines (of several, the
-    last); blank lines are none. A field that `columns` names another way has our name, too.
+    last); blank lines are none. A field that `columns` names another way has our name, too; how a
+    table is `written` tells its header and quotes.
 
     Raises BadInput naming file and line, or a column that no row has, with the nearest.
     """
     text = read_text(path)
-    found = _table(path, text) if _is_table(path, text) else _objects(path, text)
+    found = _table(path, text, written) if _is_table(path, text) else _objects(path, text)
     if not columns or not found:
         return found
     names = {name for _, row in found for name in row}
@@ -93,13 +99,18 @@ def _objects(path: Path, text: str) -> Rows:
     return found
 
 
-def _table(path: Path, text: str) -> Rows:
+def _table(path: Path, text: str, written: TableSettings) -> Rows:
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     # Quotes that do not match would join rows without a word: strict.
-    cells = csv.reader(io.StringIO(text, newline=""), delimiter=separator(text), strict=True)
+    cells = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=separator(text, data_suffix(path.name), written.header),
+        strict=True,
+        quoting=csv.QUOTE_MINIMAL if written.quotes else csv.QUOTE_NONE,
+    )
     found = []
     try:
-        header = [name.strip() for name in next(cells, [])]
+        header = [name.strip() for name in written.header or next(cells, [])]
         names = [name for name in header if name]  # a spreadsheet may leave empty ones at the end
         if len(set(names)) < len(names):
             raise BadInput(f"{path}: a column is named twice: {', '.join(names)}")
@@ -115,15 +126,9 @@ def _table(path: Path, text: str) -> Rows:
     except csv.Error as error:
         raise BadInput(
             f"{path}, line {cells.line_num}: {error}; a cell with quotes stands in quotes, its own "
-            'doubled: "a ""word"" of it"'
+            'doubled: "a ""word"" of it"; in a recipe `quotes: false` takes them as they are'
         ) from error
     return found
-
-
-def separator(text: str) -> str:
-    """What makes most columns of the header. The rest is not asked: commas are common in texts."""
-    header = (text.splitlines() or [""])[0]
-    return max(",;\t", key=lambda mark: len(next(csv.reader([header], delimiter=mark), [])))
 
 
 def _renamed(row: dict[str, Any], columns: Columns) -> dict[str, Any]:

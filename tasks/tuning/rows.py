@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from cluster.errors import BadInput
-from tasks.data.row_files import read_row_file
+from tasks.data.reading.settings import TableSettings
+from tasks.data.row_files import USUAL, read_row_file
 from tasks.tuning.settings import EarlyStoppingSettings
 
 INSTRUCTION_NAMES = ("instruction", "prompt", "question")
@@ -136,7 +137,13 @@ Single = TypeVar("Single", bound=Keyed)
 
 
 def read_snippets(
-    path: Path, text: str, label: str, second: str | None = None, *, unlabelled: bool = False
+    path: Path,
+    text: str,
+    label: str,
+    second: str | None = None,
+    *,
+    written: TableSettings = USUAL,
+    unlabelled: bool = False,
 ) -> list[Snippet]:
     """Labelled rows of a file, of pairs where the field of the `second` text is named; rows with
     the same (first) text are one group. A label may be a list of them; with `unlabelled` rows may
@@ -145,7 +152,7 @@ def read_snippets(
     Raises BadInput naming the line when a field is missing or a text is empty.
     """
     rows = []
-    for number, row in read_row_file(path):
+    for number, row in read_row_file(path, written=written):
         texts = [_text(row, name, path, number) for name in (text, second) if name]
         found = row.get(label, "") if unlabelled else field_of(row, (label,), path, number)
         several = tuple(sorted(map(str, found))) if isinstance(found, list) else None

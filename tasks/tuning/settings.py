@@ -8,6 +8,7 @@ from pydantic import Field
 
 from cluster.settings import Settings
 from model.head_config import Layers, Pooling
+from tasks.data.reading.settings import TableSettings
 from tasks.training.settings import OptimizerSettings, TrainSettings
 from tasks.tuning.files import ROWS
 
@@ -93,7 +94,7 @@ class ReadingSettings(HeadSettings):
     )
 
 
-class SequenceSettings(ReadingSettings):
+class SequenceSettings(ReadingSettings, TableSettings):
     """What is said of a whole text, or of a pair."""
 
     text: str = Field("text", description="the field of a row that holds the text")

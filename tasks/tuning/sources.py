@@ -116,7 +116,8 @@ def _snippets(settings: ClassifySettings, data: str) -> list[Snippet]:
     if data.startswith(PYTHON):
         files = python_rows(data)
         return snippets_of_python(files, settings.classes, settings.rows_per_class)
-    return read_snippets(row_file(data), settings.text, settings.label, settings.second)
+    text, label, second = settings.text, settings.label, settings.second
+    return read_snippets(row_file(data), text, label, second, written=settings)
 
 
 def _pairs(data: str) -> list[Pair]:

@@ -597,6 +597,23 @@ def test_csv_rows_of_another_length_and_quotes_in_the_text(tmp_path, read_path):
         read_path(tmp_path / "c.csv")
 
 
+def test_columns_of_a_table_are_named_where_its_first_line_is_a_row(tmp_path, read_path):
+    (tmp_path / "sms.tsv").write_text('ham\tone, two, three\nspam\t"win\n')
+    with pytest.raises(BadInput, match=r"it has: ham, one, two, three; .* `header: \[\.\.\.\]`"):
+        read_path(tmp_path / "sms.tsv")
+    told = {"path": str(tmp_path / "sms.tsv"), "header": ["label", "text"], "quotes": False}
+    assert texts(read_path(told)) == ["one, two, three", '"win']
+
+
+def test_columns_may_be_parted_by_semicolons(tmp_path, read_path):
+    (tmp_path / "a.csv").write_text('id;text\n1;"a, b; c"\n')
+    assert texts(read_path(tmp_path / "a.csv")) == ["a, b; c"]
+    (tmp_path / "b.csv").write_text("1;a, b, c\n")
+    assert texts(read_path({"path": str(tmp_path / "b.csv"), "header": ["id", "text"]})) == [
+        "a, b, c"
+    ]
+
+
 def test_utf_16_is_set_aside_and_never_replaced(tmp_path, read_path):
     (tmp_path / "a.txt").write_bytes("text in UTF-16".encode("utf-16"))
     (tmp_path / "b.txt").write_text("fine")

@@ -5,7 +5,10 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
+import yaml
+
 from cluster.runs import RunRecord
+from flows.commands.new_recipe import recipe_text
 from tests import shell
 
 
@@ -26,6 +29,13 @@ def test_init_writes_plan_reads_and_nothing_is_asked_or_overwritten(tmp_path: Pa
     assert names[-3:] == ["pretrain", "evaluate", "report"]
     again = headrace(tmp_path, "init", "notes.txt")
     assert again.returncode == 2 and "is there already" in again.stderr
+
+
+def test_init_sees_that_a_table_has_no_header(tmp_path: Path) -> None:
+    table = tmp_path / "sms.tsv"
+    table.write_text("ham\tSo early, and the mill is turning already; come over\nspam\tWin\n")
+    source = yaml.safe_load(recipe_text("sms.yaml", "sms", [str(table)], None))["sources"][0]
+    assert source == {"path": str(table), "header": ["column_1", "column_2"], "text": "column_2"}
 
 
 def test_schema_is_one_object_either_way(tmp_path: Path) -> None:

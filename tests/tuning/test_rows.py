@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import BadInput
+from tasks.tuning.classify.settings import ClassifySettings
 from tasks.tuning.rows import Pair, Snippet, read_pairs, split, split_each_class
 from tasks.tuning.rows import read_snippets as read_rows
+from tasks.tuning.sources import labelled_rows
+from tasks.tuning.text_to_text.rows import read_text_pairs
+from tasks.tuning.text_to_text.settings import PairsSettings
 
 
 def read_snippets(path: Path) -> list[Snippet]:
@@ -32,6 +37,23 @@ def test_snippets_are_read_and_equal_texts_share_a_group(tmp_path: Path) -> None
         ("a dog", "1"),
     ]
     assert len({row.group for row in found}) == 2
+
+
+def test_tables_without_a_header_and_with_quotes_in_texts_are_read_as_settings_say(
+    tmp_path: Path,
+) -> None:
+    table = tmp_path / "sms.tsv"
+    table.write_text('ham\tone, two\nspam\t"win\nham\tthree\nspam\tfour\n')
+    told: dict[str, Any] = {"data": str(table), "quotes": False}
+    labelled = ClassifySettings(**told, header=("label", "text"))
+    train, heldout, _ = labelled_rows(labelled)
+    found = {(row.text, row.label) for row in train + heldout}
+    assert found == {("one, two", "ham"), ('"win', "spam"), ("three", "ham"), ("four", "spam")}
+    pairs = PairsSettings(**told, header=("source", "target"))
+    read = read_text_pairs(pairs, pairs.data, Counter())
+    assert ("spam", ('"win',)) in {(row.source, row.targets) for row in read}
+    with pytest.raises(BadInput, match="`quotes: false`"):
+        labelled_rows(labelled.model_copy(update={"quotes": True}))
 
 
 def test_compressed_rows_are_read_alike(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 Light on purpose: sources are found, and a cached run is planned, from here.
 """
 
+import csv
+import re
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 COMPRESSIONS = (".gz", ".zst", ".bz2")
@@ -29,6 +32,18 @@ def compression(name: str) -> str:
     """`.gz`, `.zst`, `.bz2` or nothing; `.tgz` and `.tzst` are short for the first two."""
     suffix = PurePosixPath(name.lower()).suffix
     return {".tgz": ".gz", ".tzst": ".zst"}.get(suffix, suffix if suffix in COMPRESSIONS else "")
+
+
+def separator(text: str, suffix: str = "", header: Sequence[str] | None = None) -> str:
+    """What parts the columns of a table: a tab in `.tsv`; else what makes as many of the first line
+    as are named, or most. Further lines are not asked: commas are common in texts.
+    """
+    line = re.split(r"[\r\n]", text, maxsplit=1)[0]
+    if suffix == ".tsv" and "\t" in line:
+        return "\t"
+    made = {mark: len(next(csv.reader([line], delimiter=mark), [])) for mark in ",;\t"}
+    fitting = [mark for mark in made if header and made[mark] == len(header)]
+    return fitting[0] if fitting else max(made, key=lambda mark: made[mark])
 
 
 def is_archive(name: str) -> bool:

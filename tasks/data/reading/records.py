@@ -7,13 +7,13 @@ is dropped.
 import csv
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from cluster.errors import BadInput
 from tasks.data.reading import rows, web
 from tasks.data.reading.decompress import Damaged, Entry
-from tasks.data.reading.formats import LINES, MEMBERS, PLAIN, ROWS
+from tasks.data.reading.formats import LINES, MEMBERS, PLAIN, ROWS, separator
 from tasks.data.reading.json_lines import json_lines, read_lines
 from tasks.data.reading.rows import (
     BOM,
@@ -52,7 +52,7 @@ def read_entry(entry: Entry, settings: SourceSettings) -> Iterator[Found]:
     if suffix == ".json":
         return _json(entry, settings)
     if suffix in (".csv", ".tsv"):
-        return _csv(entry, settings, "\t" if suffix == ".tsv" else ",")
+        return _csv(entry, settings, suffix)
     if suffix in (".html", ".htm"):
         return iter([web.html_document(entry)])
     if suffix in (".warc", ".wet"):
@@ -73,8 +73,7 @@ def keys(file: SourceFile, settings: SourceSettings) -> list[str]:
         if suffix in (".parquet", ".arrow"):
             return columns(entry, suffix)
         if suffix in (".csv", ".tsv"):
-            delimiter = "\t" if suffix == ".tsv" else ","
-            return next(csv.reader(_csv_lines(entry), delimiter=delimiter), [])
+            return next(_cells(entry, settings, suffix), [])
         if suffix in ROWS:
             return _first_keys(entry.text_chunks())
     return []
@@ -139,14 +138,11 @@ def _json_list(entry: Entry, chunks: Iterable[bytes], settings: SourceSettings) 
     return (judge(number, row, settings) for number, row in enumerate(found, 1))
 
 
-def _csv(entry: Entry, settings: SourceSettings, delimiter: str) -> Iterator[Found]:
-    """Rows under a header line; the place is the line where a row ends."""
-    lines = _csv_lines(entry)
-    csv.field_size_limit(rows.MAX_ROW_BYTES)
-    quoting: Any = csv.QUOTE_MINIMAL if settings.quotes else csv.QUOTE_NONE
-    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
+def _csv(entry: Entry, settings: SourceSettings, suffix: str) -> Iterator[Found]:
+    """Rows under a header line, or by the names given; the place is the line where a row ends."""
+    reader = _cells(entry, settings, suffix)
     try:
-        header = next(reader, [])
+        header = settings.header or next(reader, [])
         _check_header(entry, header, settings)
         for values in reader:
             if len(values) == len(header):
@@ -160,6 +156,19 @@ def _csv(entry: Entry, settings: SourceSettings, delimiter: str) -> Iterator[Fou
         ) from error
 
 
+def _cells(entry: Entry, settings: SourceSettings, suffix: str) -> Any:
+    """The reader of a table's lines, each a list of its cells."""
+    lines = _csv_lines(entry)
+    first = next(lines, "")
+    csv.field_size_limit(rows.MAX_ROW_BYTES)
+    return csv.reader(
+        itertools.chain([first], lines),
+        delimiter=separator(first, suffix, settings.header),
+        strict=True,
+        quoting=csv.QUOTE_MINIMAL if settings.quotes else csv.QUOTE_NONE,
+    )
+
+
 def _csv_lines(entry: Entry) -> Iterator[str]:
     """Lines with LF. A line over 64 MiB is an error: rows may go over lines."""
     for number, line in read_lines(entry.text_chunks()):
@@ -168,9 +177,12 @@ def _csv_lines(entry: Entry) -> Iterator[str]:
         yield decode(line.removeprefix(BOM) if number == 1 else line) + "\n"
 
 
-def _check_header(entry: Entry, header: list[str], settings: SourceSettings) -> None:
+def _check_header(entry: Entry, header: Sequence[str], settings: SourceSettings) -> None:
     if len(set(header)) != len(header):
         raise BadInput(f"{entry.shown}: a column is named twice: {', '.join(header)}")
     for name in settings.fields if header else ():
         if name not in header:
-            raise BadInput(f"{entry.shown} has no column '{name}'; it has: {', '.join(header)}")
+            raise BadInput(
+                f"{entry.shown} has no column '{name}'; it has: {', '.join(header)}; where its "
+                "first line is a row already, name the columns by `header: [...]` in the source"
+            )

@@ -22,7 +22,26 @@ class LicenseRules(Settings):
     deny: tuple[str, ...] = Field((), description="licences that rows may not have")
 
 
-class SourceSettings(Settings):
+class TableSettings(Settings):
+    """How a file of rows in columns, `.csv` or `.tsv`, is written."""
+
+    header: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        description="csv, tsv: names of the columns where the first line is a row already; null "
+        "takes them from there",
+    )
+    quotes: bool = Field(True, description="csv, tsv: whether a field may stand in quotes")
+
+    @field_validator("header")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value and len(set(value)) < len(value):
+            raise ValueError(f"a column is named twice: {', '.join(value)}")
+        return value
+
+
+class SourceSettings(TableSettings):
     """One source of text: where it is, which fields hold what, and its share of training.
 
     A field inside another is named with dots, `meta.license`. Its identity is how it is read: what
@@ -46,7 +65,6 @@ class SourceSettings(Settings):
         description="what becomes of a file or archive that is cut or damaged: skip leaves it out "
         "as a whole, counted as damaged_file; every file is read twice for it",
     )
-    quotes: bool = Field(True, description="csv, tsv: whether a field may stand in quotes")
     text: str = Field("text", description="the field or column that holds the text")
     id: str | None = Field(None, description="the field that names a row; null names it by place")
     license: str | None = Field(None, description="SPDX name, carried with every row")

@@ -15,7 +15,7 @@ import numpy as np
 from cluster.environment import prepare
 from cluster.errors import BadInput
 from cluster.settings import nearest
-from tasks.data.row_files import separator
+from tasks.data.reading.formats import separator
 
 Columns = Mapping[str, np.ndarray]
 REQUIRED = {

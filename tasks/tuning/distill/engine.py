@@ -85,7 +85,8 @@ def texts_of(settings: DistillSettings) -> tuple[list[Snippet], list[Snippet], C
     """Texts to learn from, texts to measure on, and why others are neither; no text is on both
     sides. Raises BadInput where a side is empty.
     """
-    read = partial(read_snippets, text=settings.text, label=settings.label, unlabelled=True)
+    fields = {"text": settings.text, "label": settings.label}
+    read = partial(read_snippets, **fields, written=settings, unlabelled=True)
     measured = None if settings.heldout is None else read(row_file(settings.heldout))
     found = read(row_file(settings.data))
     train, heldout, rejects = sides(found, measured, settings.heldout_share, split)

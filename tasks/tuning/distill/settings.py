@@ -4,11 +4,12 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from tasks.data.reading.settings import TableSettings
 from tasks.tokens.origins import MODEL
 from tasks.tuning.settings import HeadSettings
 
 
-class DistillSettings(HeadSettings):
+class DistillSettings(HeadSettings, TableSettings):
     """Distillation: a model learns from a larger one, to write or to name classes as that does."""
 
     teacher: Annotated[str | None, MODEL] = Field(

@@ -54,7 +54,8 @@ def prepare(settings: RegressSettings, encoder: Encoder, config: ModelConfig) ->
 
 
 def _read(settings: RegressSettings, data: str) -> list[Snippet]:
-    return read_snippets(row_file(data), settings.text, settings.value, settings.second)
+    text, value, second = settings.text, settings.value, settings.second
+    return read_snippets(row_file(data), text, value, second, written=settings)
 
 
 def _values(rows: Sequence[Snippet]) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 
 from cluster.errors import BadInput
 from model.config import Family
+from tasks.data.reading.settings import TableSettings
 from tasks.data.reading.sources import PYTHON
 from tasks.data.row_files import read_row_file
 from tasks.tokens.chat import NO_LOSS
@@ -87,7 +88,7 @@ def rows_of(settings: TextToTextSettings) -> Sides:
 def read_text_pairs(fields: PairsSettings, data: str, rejects: Counter[str]) -> list[TextPair]:
     """The rows of a file, in hash order; those that are empty or repeated are counted."""
     rows = []
-    for place, row in _records(data):
+    for place, row in _records(data, fields):
         if missing := [name for name in (fields.source, fields.target) if name not in row]:
             raise BadInput(f"{place} has no '{missing[0]}'; it has {', '.join(sorted(row))}")
         targets = row[fields.target]
@@ -105,13 +106,14 @@ def read_text_pairs(fields: PairsSettings, data: str, rejects: Counter[str]) -> 
     return sorted(kept, key=lambda row: row.order)
 
 
-def _records(data: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _records(data: str, written: TableSettings) -> Iterator[tuple[str, dict[str, Any]]]:
     """Place and fields of every row of a file, or of the embedded corpus."""
     if data.startswith(PYTHON):
         yield from statements_of_python(python_rows(data))
         return
     path = row_file(data)
-    yield from ((f"{path}, line {number}", row) for number, row in read_row_file(path))
+    for number, row in read_row_file(path, written=written):
+        yield f"{path}, line {number}", row
 
 
 @dataclass(frozen=True)

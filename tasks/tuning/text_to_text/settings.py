@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cluster.settings import Settings
+from tasks.data.reading.settings import TableSettings
 from tasks.training.settings import OptimizerSettings
 from tasks.tuning.files import ROWS
 from tasks.tuning.settings import TuningSettings
@@ -13,7 +13,7 @@ SHARES = 4
 """Pieces of equal rows that the batch of a step is cut into: as many workers can share it."""
 
 
-class PairsSettings(Settings):
+class PairsSettings(TableSettings):
     """A file of texts, and of what is to be written for them."""
 
     data: Annotated[str, ROWS] = Field(
