@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cluster import mlflow_sender
-
 RETRY_SECONDS = 1.0
 
 
 def main(journals: Path, database: str, away: Path) -> None:
     from mlflow.server.constants import ARTIFACT_ROOT_ENV_VAR, BACKEND_STORE_URI_ENV_VAR
     from werkzeug.serving import make_server
+
+    from cluster import mlflow_sender
 
     os.environ[BACKEND_STORE_URI_ENV_VAR] = database
     os.environ[ARTIFACT_ROOT_ENV_VAR] = str(journals)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cluster import mlflow_sender, prefect_process
 from cluster.databases import create_database
 
 MAKE = """
@@ -85,6 +84,8 @@ def test_both_services_take_what_is_made(tmp_path: Path) -> None:
     (Kept where those of the services are kept: to make both takes 17 CPU seconds.)
     """
     from mlflow import MlflowClient
+
+    from cluster import mlflow_sender, prefect_process
 
     create_database(tmp_path / "mlflow.db", "mlflow", mlflow_sender.make_database)
     experiments = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").search_experiments()

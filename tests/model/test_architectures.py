@@ -5,14 +5,16 @@ Every instance is small and of odd sizes, with the settings that set its archite
 
 import random
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
-import transformers
-from transformers import PreTrainedModel
 
 from model import hub
 from model.generation import Ending, beam_search, generate
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 TYPES = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
 SIZES = {
@@ -159,13 +161,17 @@ INPUTS = (torch.arange(60).reshape(2, 30) * 7 % 63 + 4).where(SEEN == 1, 1)
 TARGETS = torch.arange(24).reshape(2, 12) * 5 % 63 + 4
 
 
-def made_config(kind: str, options: dict) -> transformers.PreTrainedConfig:
+def made_config(kind: str, options: dict) -> "PreTrainedConfig":
     """What Transformers makes of these settings."""
+    import transformers
+
     return getattr(transformers, kind).config_class(**options)
 
 
-def made(kind: str, options: dict, seed: int = 0) -> PreTrainedModel:
+def made(kind: str, options: dict, seed: int = 0) -> "PreTrainedModel":
     """A model whose every number is random, so that a swapped or forgotten one shows."""
+    import transformers
+
     torch.manual_seed(seed)
     model_class, config = getattr(transformers, kind), made_config(kind, options)
     config._attn_implementation = config._experts_implementation = "eager"
@@ -177,7 +183,7 @@ def made(kind: str, options: dict, seed: int = 0) -> PreTrainedModel:
 
 
 @cache
-def instance(name: str) -> PreTrainedModel:
+def instance(name: str) -> "PreTrainedModel":
     model = made(*INSTANCES[name])
     if name in OWN_HEADS:
         model.lm_head.weight = torch.nn.Parameter(torch.randn(67, model.lm_head.in_features))
@@ -185,7 +191,7 @@ def instance(name: str) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def theirs(model: PreTrainedModel) -> torch.Tensor:
+def theirs(model: "PreTrainedModel") -> torch.Tensor:
     if model.config.is_encoder_decoder:
         return model(INPUTS, attention_mask=SEEN, decoder_input_ids=TARGETS).logits
     out = model(INPUTS, attention_mask=SEEN)
@@ -204,7 +210,7 @@ def ours(network: hub.Transformer | hub.EncoderDecoder) -> torch.Tensor:
     return hidden if base else network.logits(hidden)
 
 
-def check(model: PreTrainedModel, folder) -> None:
+def check(model: "PreTrainedModel", folder) -> None:
     """It loads here with the same numbers, and goes back with none changed."""
     model.save_pretrained(folder / "theirs")
     network = hub.load(folder / "theirs")

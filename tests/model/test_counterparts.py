@@ -5,7 +5,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from transformers import CONFIG_MAPPING
 
 from model import hub_config
 from model.counterparts import COUNTERPARTS
@@ -45,6 +44,8 @@ CONFIGS = {
 
 def file_of(name: str) -> dict[str, Any]:
     """What Transformers writes of a class's defaults, or of an instance."""
+    from transformers import CONFIG_MAPPING
+
     config = made_config(*CONFIGS[name]) if CONFIGS[name] else CONFIG_MAPPING[name]()
     file = config.to_dict()
     return {**file, "architectures": [COUNTERPARTS[file["model_type"]].model_class]}

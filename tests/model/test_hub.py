@@ -6,15 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import (
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForSeq2SeqLM,
-)
 
 from model import hub, hub_config
 from model.config import ExpertConfig, LatentConfig, ModelConfig, RopeScaling
@@ -171,10 +164,17 @@ def of_transformers(model) -> Tensor:
 
 
 def transformers_loads(folder, config: ModelConfig, **options):
-    auto = {"decoder": AutoModelForCausalLM, "encoder_decoder": AutoModelForSeq2SeqLM}.get(
-        config.family, AutoModelForMaskedLM if config.head_transform else AutoModel
-    )
-    return auto.from_pretrained(folder, attn_implementation="eager", **options)
+    kinds = {"decoder": "ForCausalLM", "encoder_decoder": "ForSeq2SeqLM"}
+    kind = kinds.get(config.family, "ForMaskedLM" if config.head_transform else "")
+    return auto(kind, folder, **options)
+
+
+def auto(kind: str, folder, **options):
+    """The folder, loaded by the class for this kind that Transformers finds itself."""
+    import transformers
+
+    model_class = getattr(transformers, f"AutoModel{kind}")
+    return model_class.from_pretrained(folder, attn_implementation="eager", **options)
 
 
 @pytest.mark.parametrize("name", EXPORTED)
@@ -230,6 +230,8 @@ THEIRS = {
 
 @pytest.mark.parametrize("name", THEIRS)
 def test_a_model_made_by_transformers_with_its_own_defaults_loads_here(name, tmp_path):
+    import transformers
+
     model_class = getattr(transformers, name)
     torch.manual_seed(0)
     config = model_class.config_class(**THEIRS[name], attn_implementation="eager")
@@ -257,9 +259,9 @@ def test_padding_on_the_left_is_as_in_transformers(name, tmp_path):
 def test_an_encoder_with_head_and_pooler_serves_both_of_their_classes(config, tmp_path):
     network = random_network(config)
     hub.save(tmp_path, network, {"pad_token_id": 1})
-    with_head = AutoModelForMaskedLM.from_pretrained(tmp_path, attn_implementation="eager")
+    with_head = auto("ForMaskedLM", tmp_path)
     assert torch.allclose(ours(network), of_transformers(with_head), atol=1e-5)
-    base = AutoModel.from_pretrained(tmp_path, attn_implementation="eager")
+    base = auto("", tmp_path)
     with torch.no_grad():
         pooled = base(PADDED, attention_mask=ATTENDED).pooler_output
         assert torch.allclose(network.pool(network(PADDED, ATTENDED)), pooled, atol=1e-5)
@@ -271,7 +273,7 @@ def test_an_encoder_with_head_and_pooler_serves_both_of_their_classes(config, tm
 def test_segments_are_token_types(tmp_path):
     network = random_network(BERT)
     hub.save(tmp_path, network)
-    theirs = AutoModelForMaskedLM.from_pretrained(tmp_path, attn_implementation="eager")
+    theirs = auto("ForMaskedLM", tmp_path)
     segments = (torch.arange(30) > 11).long().expand(2, -1)
     with torch.no_grad():
         found = network.logits(network(INPUTS, segments_BT=segments))

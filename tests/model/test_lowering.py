@@ -15,17 +15,9 @@ from unittest import mock
 import pytest
 import torch
 from torch import Tensor
-from torch._dynamo.device_interface import CudaInterface
-from torch._inductor.debug import DebugContext
-from torch._inductor.decomposition import select_decomp_table
-from torch._inductor.fx_passes.post_grad import post_grad_passes
-from torch._inductor.graph import GraphLowering
-from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from model.encoder_decoder import build
 from model.presets import preset
@@ -62,6 +54,9 @@ class Layers(torch.nn.Module):
 
 def traced() -> tuple[GraphModule, list[Tensor]]:
     """The forward and the backward pass under autocast as one graph, and what goes into it."""
+    from torch._inductor.decomposition import select_decomp_table
+    from torch.fx.experimental.proxy_tensor import make_fx
+
     with FakeTensorMode(allow_non_fake_inputs=True):
         module = Layers()
         weights = {
@@ -83,6 +78,12 @@ def traced() -> tuple[GraphModule, list[Tensor]]:
 
 def lowered(graph: GraphModule, given: list[Tensor]) -> str:
     """The code that inductor writes for the graph on a GPU."""
+    from torch._inductor.debug import DebugContext
+    from torch._inductor.fx_passes.post_grad import post_grad_passes
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.virtualized import V
+    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
     with pretended(), FakeTensorMode(allow_non_fake_inputs=True) as fake:
         there = [torch.empty(t.shape, dtype=t.dtype, device="cuda") for t in given]
         for node in graph.graph.nodes:
@@ -104,6 +105,8 @@ def lowered(graph: GraphModule, given: list[Tensor]) -> str:
 @contextmanager
 def pretended() -> Iterator[None]:
     """Answers to what the compiler asks of a device."""
+    from torch._dynamo.device_interface import CudaInterface
+
     answers = {
         "torch.cuda.get_device_properties": H100,
         "torch.cuda.get_device_capability": (9, 0),

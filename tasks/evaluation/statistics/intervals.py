@@ -5,15 +5,14 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
-from scipy.special import ndtr, ndtri
 
 # Kendall's tau-b: ties are common among ratings.
 CORRELATIONS = {
-    "pearson": lambda x, y: stats.pearsonr(x, y).statistic,
-    "spearman": lambda x, y: stats.spearmanr(x, y).statistic,
-    "kendall": lambda x, y: stats.kendalltau(x, y).statistic,
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
+    "kendall": "kendalltau",
 }
+"""Coefficients, and the functions of `scipy.stats` that have them."""
 RESAMPLES = 2000
 BLOCKS = 200
 LEVEL = 0.95
@@ -39,6 +38,8 @@ class Bootstrap:
         Source: Efron, Better bootstrap confidence intervals, 1987; bias and acceleration are those
         of scipy.stats.bootstrap, which knows no groups and takes memory of rows squared.
         """
+        from scipy.special import ndtr, ndtri
+
         found = self.found_S[number]
         drawn, without = (_defined(part[:, number]) for part in (self.drawn_RS, self.without_BS))
         if np.isnan(found) or not len(drawn):
@@ -105,9 +106,11 @@ def known(value: float) -> float | None:
 
 def correlation(name: str, data: np.ndarray) -> float:
     """One coefficient of the two columns of `data`; nan where either is constant."""
+    from scipy import stats
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", stats.ConstantInputWarning)
-        return float(CORRELATIONS[name](data[:, 0], data[:, 1]))
+        return float(getattr(stats, CORRELATIONS[name])(data[:, 0], data[:, 1]).statistic)
 
 
 def members(groups: Sequence[Hashable]) -> list[np.ndarray]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from cluster.errors import BadInput
 from tasks.evaluation.statistics.agreement import agree, agree_file
@@ -143,6 +142,8 @@ def test_groups_are_drawn_whole_and_widen_the_interval() -> None:
 
 
 def test_the_interval_is_scipys_bca_of_the_same_resamples() -> None:
+    from scipy import stats
+
     data = np.random.default_rng(1).lognormal(0, 1.2, 40)
     found = bootstrap(lambda rows: [data[rows].mean(), data[rows].std()], len(data), count=300)
     for number, statistic in enumerate((np.mean, np.std)):
