@@ -33,7 +33,11 @@ def explain(fault: Any, recipe: type[BaseModel]) -> str:
         return f"'{place}' is missing"
     if fault["type"] == "value_error":  # a rule of ours, which names the keys it is about
         return ": ".join(filter(None, (place, str(fault["ctx"]["error"]))))
-    return f"{place} = {fault['input']!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
+    given = "null" if fault["input"] is None else repr(fault["input"])
+    if fault["type"] == "model_type":
+        section = ", ".join(_keys(recipe, fault["loc"]))
+        return f"{place} = {given}: it has settings, {section}; left out, all have their defaults"
+    return f"{place} = {given}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
 
 
 def _below(recipe: type[BaseModel], key: str | int, location: Sequence[str | int]) -> str | None:

@@ -1,10 +1,11 @@
-"""What became of a run: its stages, where what it made lies, and its pages."""
+"""What became of a run: its stages, where what it made lies, its figures, and its pages."""
 
 from typing import Any
 
 from cluster.home import home
+from flows.headline import headline
 from flows.views.output import Output, shorten
-from tasks.report.words import duration
+from tasks.report.words import duration, number
 
 LONGEST_LINK = 600  # characters of one that is printed; the page of the run has all
 WHY = 160  # characters of a reason that are shown; --json has all of it
@@ -20,6 +21,9 @@ def show_run(out: Output, record: dict[str, Any]) -> None:
         out.say(f"\nbelow {home()}:")
     for path in made:
         out.say(f"  {path.removeprefix(f'{home()}/')}")
+    if figures := headline(record["metrics"]):
+        out.say("")
+        out.table(("figure", "value"), ((name, number(v)) for name, v in figures.items()))
     for stage in [s for s in stages if s["state"] == "failed"][1:]:  # the first is told at the end
         out.say(f"\n{stage['name']} failed too: {stage['error']}")
     out.say(f"\n{record['status']} in {duration(record['seconds'])}")

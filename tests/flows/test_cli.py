@@ -220,9 +220,12 @@ def test_the_table_of_a_run_fits_80_columns_and_paths_stand_below_it(
         name=name, stage="pretrain", fingerprint="", state="built", why="its shards changed " * 9,
         seconds=100, artifact=str(fresh_home / folder),
     )  # fmt: skip
-    record = RunRecord.start({"name": "mill"}, "all").model_copy(update={"stages": [one]})
+    record = RunRecord.start({"name": "mill"}, "all").model_copy(
+        update={"stages": [one], "metrics": {"bits_per_byte": 1.78172, "pretrain.seconds": 7.0}}
+    )
     show_run(Output(as_json=False), record.model_dump(mode="json", by_alias=True))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["stage", "state", "time", "why"]
     assert lines[1].split()[:5] == [name, "built", "1", "min", "40"]
+    assert "bits_per_byte  1.782" in [line.strip() for line in lines]
     assert f"  {folder}" in lines and all(len(line) <= 80 for line in lines[:-4])

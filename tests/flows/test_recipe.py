@@ -79,6 +79,7 @@ def test_overrides_are_yaml_values_at_dotted_keys(recipe_file: Path) -> None:
         ("name.first=x", "'name' is a value, not a section"),
         ("seed", "write it as key=value"),
         ("name=../up", "name = '../up'"),
+        ("filters=null", "filters = null: it has settings, preset, limits"),
     ],
 )
 def test_bad_overrides_are_explained(recipe_file: Path, override: str, message: str) -> None:
