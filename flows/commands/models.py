@@ -8,7 +8,7 @@ import typer
 
 from flows.commands.carrying_out import carry_out
 from flows.commands.options import AsJson, Home, Metric, Overrides, Precision, Rebuild
-from flows.views.output import output
+from flows.views.output import Output, output
 
 if TYPE_CHECKING:
     from flows.recipe import Recipe
@@ -117,7 +117,9 @@ def adapt(
         return
     told = partial(_adapted, task)
     goal = "sweep" if seeds > 1 else "all"
-    carry_out(goal, made, overrides, rebuild, as_json, metric=metric, result_of=told)
+    carry_out(
+        goal, made, overrides, rebuild, as_json, metric=metric, result_of=told, shown=show_adapted
+    )
 
 
 def _show_targets(recipe: "Recipe", task: str, as_json: bool) -> None:
@@ -142,6 +144,16 @@ def _adapted(task: str, record: dict[str, Any]) -> dict[str, Any]:
         return {"artifact": None, "metrics": {}}
     artifact = Artifact.load(Path(made[0]))
     return {"artifact": str(artifact.path), "metrics": artifact.manifest.metrics}
+
+
+def show_adapted(out: Output, result: dict[str, Any]) -> None:
+    """Its figures, of several seeds those of the comparison above, and last its folder."""
+    from flows.views.manifest import show_metrics
+
+    if "variants" not in result:
+        show_metrics(out, result["metrics"])
+    if result["artifact"]:
+        out.say(f"\nmodel    {result['artifact']}")
 
 
 def embed(

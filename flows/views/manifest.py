@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from flows.views.output import Output, estimate, human, shorten
@@ -10,6 +11,7 @@ from tasks.report.words import duration
 MOST_ROWS = 40
 LONGEST = 100
 FEW = 8  # members of a list that are shown
+ENDS = ("_low", "_high")
 DIGITS = 12  # of a fingerprint: enough to name it
 
 
@@ -32,7 +34,7 @@ def show_manifest(out: Output, found: Mapping[str, Any]) -> None:
         out.say(f"ledger: {ledger['in']:,} rows in, {ledger['out']:,} out{gone}")
     facts = dict(found["facts"])
     intervals = facts.pop("intervals", {})
-    _table(out, "metrics", [(n, _figure(v, intervals.get(n))) for n, v in found["metrics"].items()])
+    show_metrics(out, found["metrics"], intervals)
     settings = found["settings"]
     _table(out, "settings", [*_named(settings.get("settings", settings))])
     _table(out, "made from", [*_inputs(found["inputs"])])
@@ -45,6 +47,19 @@ def _inputs(inputs: Mapping[str, str | list[str]]) -> Iterator[tuple[str, str]]:
     for name, prints in inputs.items():
         for fingerprint in [prints] if isinstance(prints, str) else prints:
             yield name, fingerprint[:DIGITS]
+
+
+def show_metrics(
+    out: Output,
+    metrics: Mapping[str, float],
+    intervals: Mapping[str, list[float]] = MappingProxyType({}),
+) -> None:
+    """Every figure with its interval, which `intervals` has, or other figures as its ends."""
+    ends = {n: [metrics[f"{n}{end}"] for end in ENDS] for n in metrics if f"{n}_low" in metrics}
+    hidden = {f"{name}{end}" for name in ends for end in ENDS}
+    shown = {name: value for name, value in metrics.items() if name not in hidden}
+    known = ends | dict(intervals)
+    _table(out, "metrics", [(name, _figure(v, known.get(name))) for name, v in shown.items()])
 
 
 def _figure(value: float, interval: list[float] | None) -> str:

@@ -6,7 +6,7 @@ The order of rows is that of a hash of their content, so it is the same on every
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -108,6 +108,13 @@ class Pair:
     def said(self) -> str:
         """All that is said, as a key."""
         return "\0".join((*(text for _, text in self.before), self.instruction, self.response))
+
+    @property
+    def bare(self) -> "Pair | None":
+        """The same without what it asks about (its context); None where it says none."""
+        instruction = self.instruction.removesuffix(f"\n\n{self.context}")
+        whole = not self.context or instruction == self.instruction
+        return None if whole else replace(self, instruction=instruction)
 
     @property
     def asked(self) -> list[dict[str, str]]:

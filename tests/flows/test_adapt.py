@@ -15,11 +15,13 @@ from cluster.stage import build
 from cluster.store import Store
 from flows.adapting import adaptation
 from flows.cli import app
+from flows.commands.models import show_adapted
 from flows.end_to_end import plan
 from flows.plan.dag import Dag
 from flows.plan.estimate import estimate
 from flows.recipe import Recipe
 from flows.views.inspection import lineage_of
+from flows.views.output import Output
 from model import hub
 from tasks.evaluation.exams.results import NamedCandidate, take_exam
 from tasks.inference.generation import load_model
@@ -275,6 +277,16 @@ def told(*command: str) -> dict[str, Any]:
     assert found.exit_code == 0, found.output
     value: dict[str, Any] = json.loads(found.stdout)
     return value
+
+
+def test_figures_are_told_with_their_intervals_and_the_folder_last(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    figures = {"f1": 0.9123, "f1_low": 0.9, "f1_high": 0.92, "rows": 2012.0}
+    show_adapted(Output(False), {"artifact": "/models/tagger", "metrics": figures})
+    told = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert told == [["metrics"], ["f1", ".912", "[.900,", ".920]"], ["rows", "2,012"],
+                    ["model", "/models/tagger"]]  # fmt: skip
 
 
 def test_several_seeds_give_a_mean_and_a_range(folder: Path, store: Store, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_a_student_without_labels_learns_the_classes_of_its_teacher(
     made = build(distill, tuning_store, model=base, settings=asked, seed=0)
     metrics = made.manifest.metrics
     assert metrics["accuracy_teacher"] > 0.9
+    assert metrics["accuracy_low"] < metrics["accuracy"] <= metrics["accuracy_high"]
     assert metrics["accuracy"] > 0.9 > metrics["accuracy_majority"]
     assert metrics["agreement"] > 0.9
     assert metrics["params"] < metrics["params_teacher"]

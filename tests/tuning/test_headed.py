@@ -24,7 +24,7 @@ from tasks.tuning.extract.settings import ExtractSettings
 from tasks.tuning.extract.stage import extract
 from tasks.tuning.label.engine import prepare as prepare_labels
 from tasks.tuning.label.engine import tokens_of_words
-from tasks.tuning.label.metrics import most_frequent, span_figures, spans
+from tasks.tuning.label.metrics import intervals, most_frequent, span_figures, spans
 from tasks.tuning.label.rows import read_sentences
 from tasks.tuning.label.settings import LabelSettings
 from tasks.tuning.label.stage import label
@@ -101,6 +101,16 @@ def test_a_span_counts_with_type_and_both_ends() -> None:
     assert span_figures([["O"]], [["O"]]) == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
 
 
+def test_intervals_of_tags_are_over_sentences() -> None:
+    """Ten words of one sentence say no more of others than one does."""
+    gold, told = [["B-a"], ["B-a"]] * 50, [["B-a"], ["O"]] * 50
+    low, high = intervals(gold, told)["accuracy"]
+    assert 0.38 < low < 0.42 and 0.58 < high < 0.62
+    longer = intervals(*([tags * 10 for tags in side] for side in (gold, told)))
+    assert longer["accuracy"] == pytest.approx((low, high), abs=0.02)
+    assert intervals([["O"], ["O"]], [["O"], ["O"]])["f1"] == (0, 0)
+
+
 def test_the_usual_tag_of_a_word_and_of_all() -> None:
     usual, most = most_frequent([["a", "b", "a"], ["a"]], [["X", "Y", "Y"], ["Y"]])
     assert (usual, most) == ({"a": "Y", "b": "Y"}, "Y")
@@ -163,6 +173,7 @@ def test_it_learns_to_tag_and_cuts_no_sentence(
     found = tuned.manifest.metrics
     assert found["accuracy"] > 0.9 and found["f1"] > 0.6  # rows begin amid spans
     assert {"precision", "recall", "f1_majority", "accuracy_majority"} <= found.keys()
+    assert all(found[f"{n}_low"] < found[n] < found[f"{n}_high"] for n in ("accuracy", "f1"))
     rows = [json.loads(s) for s in tuned.file("predictions.jsonl").read_text().splitlines()]
     assert all(len(row["prediction"]) == len(row["tokens"]) for row in rows)
     assert max(len(row["tokens"]) for row in rows) > 24

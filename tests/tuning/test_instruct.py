@@ -76,9 +76,29 @@ def test_every_turn_of_a_conversation_is_taught(
 def test_tuning_lowers_the_loss_of_held_out_answers(tuned: Artifact) -> None:
     metrics = tuned.manifest.metrics
     assert metrics["answer_loss"] < 0.6 * metrics["answer_loss_before"]
+    assert "context_gain" not in metrics
     history = [row["loss"] for row in lines(tuned, "metrics.jsonl")]
     assert len(history) == 40
     assert history[-1] < 0.5 * history[0]
+
+
+def test_what_a_row_asks_about_is_worth_something(
+    base: Artifact, tuning_store: Store, tmp_path: Path
+) -> None:
+    """The answer stands in the context of every other row, and nowhere else."""
+    rows = [
+        {"instruction": f"Colour {i}?", "context": COLOURS[i % 5], "response": COLOURS[i % 5]}
+        for i in range(60)
+    ]
+    plain = [{"instruction": f"Yes {i}?", "context": "", "response": "yes"} for i in range(20)]
+    data = write(tmp_path / "rows.jsonl", rows + plain)
+    made = build(instruct, tuning_store, model=base, settings=settings(data), seed=0)
+    found = made.manifest.metrics
+    assert found["answer_loss_with_context"] < found["answer_loss_without_context"]
+    assert 0 < found["context_gain_low"] < found["context_gain"] < found["context_gain_high"]
+    assert 0 < found["answer_gain_low"] < found["answer_gain"] < found["answer_gain_high"]
+    asked = [row for row in lines(made, "heldout.jsonl") if row["context"]]
+    assert found["context_rows"] == len(asked) < found["rows"]
 
 
 def test_every_row_is_accounted_for(tuned: Artifact) -> None:

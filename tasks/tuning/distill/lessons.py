@@ -12,6 +12,7 @@ from cluster.errors import BadInput
 from model.heads import NO_LABEL, Headed
 from model.objectives.distillation import Distilled, Learner
 from model.objectives.transforms import Setup
+from tasks.evaluation.statistics.wilson import wilson_interval
 from tasks.tokens.encoder import Encoder
 from tasks.training.samples import vocabulary_of
 from tasks.training.settings import ObjectiveSettings
@@ -63,8 +64,12 @@ class ClassLessons:
         known = arrays["labels"] != NO_LABEL
         if known.any():
             gold = arrays["labels"][known].tolist()
+            right = int((mine[known] == arrays["labels"][known]).sum())
+            low, high = wilson_interval(right, len(gold))
             found |= {
-                "accuracy": accuracy(gold, mine[known].tolist()),
+                "accuracy": right / len(gold),
+                "accuracy_low": low,
+                "accuracy_high": high,
                 "accuracy_teacher": accuracy(gold, theirs[known].tolist()),
                 "accuracy_majority": majority_accuracy(gold),
             }

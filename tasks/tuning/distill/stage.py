@@ -10,16 +10,16 @@ from cluster.store import Draft
 from tasks.tuning.distill.settings import DistillSettings
 
 
-@stage(version=1, trains=True)
+@stage(version=2, trains=True)
 def distill(model: Artifact, settings: DistillSettings, seed: int, draft: Draft) -> None:
     """Train a model, or one of some of its layers, on what the teacher makes of the rows.
 
     Writes the model folder and `metrics.jsonl` (with `soft_loss`, `hard_loss`, `hidden_loss`).
     Metrics, of held-out rows: of a language model `loss` in nats a token beside `loss_before` and
     `loss_teacher`; of a classifier `agreement` (share of rows with the teacher's class) and, of
-    those with a label, `accuracy` beside `accuracy_teacher` and `accuracy_majority`; `params`,
-    `params_teacher`, `rows`. Raises BadInput for unusable rows, and where teacher and student do
-    not belong together.
+    those with a label, `accuracy` with its 95 % interval (Wilson) beside `accuracy_teacher` and
+    `accuracy_majority`; `params`, `params_teacher`, `rows`. Raises BadInput for unusable rows, and
+    where teacher and student do not belong together.
     """
     from tasks.tuning.distill.engine import tune
 

@@ -2,14 +2,13 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors.numpy import load_file, save_file
 
 from cluster.artifact import Artifact, brought
@@ -26,8 +25,8 @@ from tasks.tokens.chat import NO_LOSS, supervised
 from tasks.tokens.encoder import Encoder
 from tasks.training.job import Program
 from tasks.training.launch import launch, load_trained
-from tasks.training.micro_batches import on_device
 from tasks.tuning.common import add_ends, keep_ledger, save_model, track, tuning_job, write_history
+from tasks.tuning.instruct.figures import Answers, answers, batches, gain
 from tasks.tuning.instruct.settings import InstructSettings
 from tasks.tuning.rows import Pair, held_apart
 from tasks.tuning.sources import describe, instruction_pairs
@@ -36,7 +35,6 @@ from tasks.tuning.trained_part import trained_part
 
 ROWS = "rows.safetensors"
 VALIDATION = "validation.safetensors"
-SCORED_ROWS = 8
 log = logging.getLogger("headrace.instruct")
 
 
@@ -68,7 +66,7 @@ def tune(
     share(rows)
     module = trained_part(CausalLM(network), settings, base)
     measured = pack(heldout.examples, context, encoder.pad)
-    draft.metrics["answer_loss_before"] = answer_loss(module, measured, draft.placement.device)
+    before = answers(module, measured, draft.placement.device)
     samples = max(1, settings.batch_tokens // context)
     steps = max(1, round(settings.tokens / (samples * context)))
     build = partial(program, base, rows, settings, seed)
@@ -85,8 +83,10 @@ def tune(
     )
     weights = launch(job, draft.placement)
     load_trained(module, weights)
-    draft.metrics["answer_loss"] = answer_loss(module, measured, draft.placement.device)
-    draft.metrics["rows"] = float(len(heldout.pairs))
+    after = answers(module, measured, draft.placement.device)
+    draft.metrics |= {"answer_loss_before": before.loss, "answer_loss": after.loss}
+    draft.metrics |= gain("answer_gain", before, after) | {"rows": float(len(heldout.pairs))}
+    draft.metrics |= worth_of_context(module, heldout, encoder, after, draft.placement.device)
     save_model(draft.path, network, base)
     taught = {target for _, targets in train.examples for target in targets}
     if new := taught & encoder.special_ids - encoder.ends:  # its template's marks of a turn's end
@@ -204,18 +204,27 @@ def program(base: Path, rows: Path, settings: InstructSettings, seed: int) -> Pr
     return Program(module, batch, list(batches(apart)))
 
 
-def batches(rows: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-    """All rows in order, a few at a time."""
-    for first in range(0, len(rows["inputs"]), SCORED_ROWS):
-        yield {key: array[first : first + SCORED_ROWS] for key, array in rows.items()}
+def worth_of_context(
+    module: CausalLM, heldout: Supervised, encoder: Encoder, told: Answers, device: str
+) -> dict[str, float]:
+    """Loss of the answers to rows that ask about something, with it (`told`) and without it, and
+    what it is worth; nothing where no row does. Rows whose answer is cut beside it do not count.
+    """
+    context = module.network.config.context
+    bare = {n: pair.bare for n, pair in enumerate(heldout.pairs) if pair.bare}
+    asked = {n: supervise([pair], encoder, context).examples for n, pair in bare.items()}
+    kept = [n for n, (example,) in asked.items() if _taught(example) == told.tokens[n]]
+    if not kept:
+        return {}
+    rows = pack([asked[n][0] for n in kept], context, encoder.pad)
+    without, with_it = answers(module, rows, device), told.at(kept)
+    return {
+        "answer_loss_with_context": with_it.loss,
+        "answer_loss_without_context": without.loss,
+        **gain("context_gain", without, with_it),
+        "context_rows": float(len(kept)),
+    }
 
 
-@torch.no_grad()
-def answer_loss(module: CausalLM, rows: dict[str, np.ndarray], device: str) -> float:
-    """Mean negative log-likelihood of the answers' tokens, in nats."""
-    module.eval().to(device)
-    total = 0.0
-    for batch in batches(rows):
-        total += module.token_losses(**on_device(batch, module, device)).double().sum().item()
-    module.cpu()
-    return total / int((rows["targets"] != NO_LOSS).sum())
+def _taught(example: Example) -> int:
+    return sum(target != NO_LOSS for target in example[1])

@@ -11,7 +11,7 @@ from cluster.store import Draft
 from tasks.tuning.instruct.settings import InstructSettings
 
 
-@stage(version=4, trains=True)
+@stage(version=5, trains=True)
 def instruct(
     model: Artifact,
     settings: InstructSettings,
@@ -25,8 +25,10 @@ def instruct(
 
     Writes the model folder with its chat template, `metrics.jsonl`, `heldout.jsonl` (`id`,
     `instruction`, `response`, `context`, of longer conversations `messages`) and `rejects.jsonl`.
-    Metrics: `answer_loss_before`, `answer_loss` (nats per held-out answer token), `rows`. Raises
-    BadInput when no row is usable.
+    Metrics: `answer_loss_before`, `answer_loss` (nats per held-out answer token), `answer_gain`
+    (the mean over rows of their difference, with its 95 % interval), `rows`; where rows say what
+    they ask about, `answer_loss_with_context` and `answer_loss_without_context` of the
+    `context_rows`, and `context_gain`. Raises BadInput when no row is usable.
     """
     from tasks.tuning.instruct.engine import tune
     from tasks.tuning.sources import made_pairs

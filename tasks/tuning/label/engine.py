@@ -150,6 +150,8 @@ def _measure(
     if are_spans(names):
         found |= metrics.span_figures(gold, predicted)
         found["f1_majority"] = metrics.span_figures(gold, guessed)["f1"]
+    for name, (low, high) in metrics.intervals(gold, predicted).items():
+        found |= {f"{name}_low": low, f"{name}_high": high} if name in found else {}
     records = [
         {"id": one.id, "tokens": one.words, "tags": one.tags, "prediction": tags}
         for one, tags in zip(rows, predicted, strict=True)

@@ -7,6 +7,10 @@ behind nothing, or behind another type, begins one.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from tasks.evaluation.statistics.intervals import statistic_interval
+
 Tags = Sequence[str]
 Span = tuple[str, int, int]
 
@@ -35,16 +39,35 @@ def spans(tags: Tags) -> list[Span]:
 
 def span_figures(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, float]:
     """Precision, recall and F1 of all spans (micro); 0 where there are none."""
-    wanted, told = (
-        {(n, *span) for n, tags in enumerate(side) for span in spans(tags)}
-        for side in (gold, predicted)
-    )
-    right = len(wanted & told)
+    right, wanted, told = _span_counts(gold, predicted).sum(0).tolist()
     return {
-        "precision": right / len(told) if told else 0.0,
-        "recall": right / len(wanted) if wanted else 0.0,
-        "f1": 2 * right / (len(wanted) + len(told)) if wanted or told else 0.0,
+        "precision": right / told if told else 0.0,
+        "recall": right / wanted if wanted else 0.0,
+        "f1": 2 * right / (wanted + told) if wanted or told else 0.0,
     }
+
+
+def intervals(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, tuple[float, float]]:
+    """95 % of the accuracy of words and of F1, resampled by sentences, whose words are not
+    independent.
+    """
+    right = [sum(map(str.__eq__, *pair)) for pair in zip(gold, predicted, strict=True)]
+    words = np.array([right, [len(tags) for tags in gold]], float).T
+    found = _span_counts(gold, predicted).astype(float)
+    both = np.stack([2 * found[:, 0], found[:, 1] + found[:, 2]], 1)
+    return {"accuracy": statistic_interval(_share, words), "f1": statistic_interval(_share, both)}
+
+
+def _span_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> np.ndarray:
+    """Spans that are right, that are wanted and that are told, of each sentence `[N, 3]`."""
+    sides = ((set(spans(g)), set(spans(p))) for g, p in zip(gold, predicted, strict=True))
+    return np.array([[len(w & t), len(w), len(t)] for w, t in sides], int).reshape(-1, 3)
+
+
+def _share(counts: np.ndarray) -> float:
+    """The sum of the first column over that of the second; 0 where that is nothing."""
+    part, whole = counts.sum(0)
+    return part / whole if whole else 0.0
 
 
 def word_accuracy(gold: Sequence[Tags], predicted: Sequence[Tags]) -> float:
