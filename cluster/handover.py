@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import StageFailed
-from cluster.files import write_atomically
+from cluster.files import discard, write_atomically
 from cluster.home import apart, home
 from cluster.manifest import FETCHED, FileRecord, data_files, difference, record
 from cluster.node_cache import adopt, fetched, store
@@ -76,8 +76,11 @@ def all_here(folder: Path) -> Path:
 
 
 def forget(folder: Path) -> None:
-    """Remove a folder of a scratch, on this node and for all others."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove a folder of a scratch, or a scratch, on this node and for all others: whole, as a part
+    of it would be gone on from.
+    """
+    with contextlib.suppress(OSError):
+        discard(folder)
     if apart():
         store().remove(name_of(folder))
         shutil.rmtree(_cached(folder), ignore_errors=True)

@@ -265,7 +265,7 @@ class Store:
         """
         final, scratch = self.folder(spec), self.scratch(spec)
         temporary = final.with_name("." + final.name)
-        for left in (temporary, *leftovers(final)):
+        for left in (temporary, *leftovers(final), *leftovers(scratch)):
             shutil.rmtree(left, ignore_errors=True)
         temporary.mkdir(parents=True)
         if scratch.exists():

@@ -194,7 +194,7 @@ def newest(folder: Path) -> Checkpoint | None:
     A damaged one is named in a warning and the one before it is used. Raises BadInput when there
     are checkpoints and none is intact: training never starts afresh over a lost one.
     """
-    for leftover in folder.glob(".step-*"):
+    for leftover in (*folder.glob(".step-*"), *folder.glob(".old-*")):
         shutil.rmtree(leftover, ignore_errors=True)
     faults = []
     for path in complete(folder):

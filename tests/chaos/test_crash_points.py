@@ -1,7 +1,6 @@
 """Stages killed where a file gets its name, is synced or removed end, run again, as if never."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +8,8 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+
+from tests.chaos.crash_points import POINTS, kill_at, spread
 
 ROOT = Path(__file__).parents[2]
 MODULES = ("textwrap", "string", "shlex", "queue", "sched", "heapq", "bisect", "copy", "types")
@@ -29,22 +30,41 @@ def sweep(folder: Path, *options: str, **changes: str) -> str:
     return ran.stdout
 
 
-def test_stages_of_data_killed_at_some_points_end_as_if_never(tmp_path: Path) -> None:
+def test_stages_killed_at_renames_end_as_if_never(tmp_path: Path) -> None:
+    """Where an artifact gets its name, or a checkpoint of a training; built and forced."""
     (tmp_path / "in").mkdir()
     for module in MODULES:
         shutil.copy(Path(sysconfig.get_path("stdlib")) / f"{module}.py", tmp_path / "in")
     sources = f'[{{path: "{tmp_path}/in"}}]'
     said = sweep(
         tmp_path,
-        *("--goal", "data", "--first", "4", "--every", "40"),
-        **{"sources": sources, "shards.heldout_share": "0.3"},
+        *("--goal", "pretrain", "--each", "1", "--like", r"^rename \.(smoke|step)"),
+        **{"sources": sources, "shards.heldout_share": "0.3", "model.depth": "1"},
+        **{"pretrain.tokens": "768", "pretrain.batch_tokens": "256"},
     )
-    for stage in ("read", "filter", "dedup", "redact", "tokenizer", "shards", "report"):
-        assert re.search(rf"^{stage} built: [12] points, 0 wrong$", said, re.MULTILINE), said
+    points = {"read": 1, "filter": 1, "dedup": 1, "redact": 1, "tokenizer": 1, "shards": 1}
+    for stage, count in (points | {"pretrain": 2, "report": 1}).items():
+        for how in ("built", "rebuilt"):
+            assert f"\n{stage} {how}: {count} points, 0 wrong\n" in f"\n{said}", said
+
+
+def test_kinds_of_points_are_names_without_numbers_and_spread_from_first_to_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in POINTS:
+        monkeypatch.setattr(os, name, getattr(os, name))  # put back in the end
+    done = kill_at(0)
+    for step in (7, 12):
+        with (tmp_path / f".step-{step:08d}").open("w") as file:
+            os.fsync(file.fileno())
+        (tmp_path / f".step-{step:08d}").rename(tmp_path / f"step-{step:08d}")
+    assert done == ["fsync .step-#", "rename .step-#"] * 2
+    assert spread([1, 2, 5, 8, 9], 3) == [1, 5, 9] and spread([4], 1) == [4]
+    assert spread([1, 2, 5], 1) == [1] and spread([1, 2, 5], None) == [1, 2, 5]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_all_stages_killed_at_many_points_end_as_if_never(tmp_path: Path) -> None:
-    """A checkpoint at each step, so that of a training there are hundreds."""
-    assert ", 0 wrong" in sweep(tmp_path, "--every", "7", **LESS).splitlines()[-1]
+def test_all_stages_killed_at_every_kind_of_point_end_as_if_never(tmp_path: Path) -> None:
+    """A checkpoint at each step, so that of a training there are hundreds of points."""
+    assert ", 0 wrong" in sweep(tmp_path, "--each", "3", **LESS).splitlines()[-1]

@@ -17,14 +17,14 @@ from cluster.manifest import FileRecord
 from tasks.tokens.loader import Loader
 from tasks.tokens.shards.documents import read_documents
 
-TIMED = {"metrics.jsonl"}  # rows that say how long a step took
+STEPS = "metrics.jsonl"  # its rows say how long a step took
 MARKED = re.compile("between marks that end in ([0-9a-f]{12}) is material")
 TRAINED = ("pretrain", "classify", "instruct")
 
 
 def content(artifact: Artifact) -> dict[str, FileRecord]:
     """What a stage made, file by file, but for those in which times stand."""
-    return {name: kept for name, kept in artifact.manifest.files.items() if name not in TIMED}
+    return {name: kept for name, kept in artifact.manifest.files.items() if name != STEPS}
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Witness:
         return cls(
             documents=_hash(sorted(_ids(stages["redact"]))),
             tokens=str(_tokens(Artifact.load(stages["shards"]))),
-            losses=_hash([row for name in TRAINED for row in _losses(stages[name])]),
+            losses=_hash([row for name in TRAINED for row in losses(stages[name])]),
             questions=sorted(set(questions)),
         )
 
@@ -82,8 +82,9 @@ def _tokens(shards: Artifact) -> int:
     return total % 2**64
 
 
-def _losses(trained: Path) -> list[str]:
-    rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+def losses(trained: Path) -> list[str]:
+    """Each step that a training tells of, with the bits of its loss."""
+    rows = [json.loads(line) for line in (trained / STEPS).read_text().splitlines()]
     return [f"{row['step']} {float(row['loss']).hex()}" for row in rows if "loss" in row]
 
 

@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,14 @@ class WriteSettings(Settings):
 def write(settings: WriteSettings, draft: Draft) -> None:
     (draft.path / "data.txt").write_text(settings.text * settings.copies)
     draft.rows = settings.copies
+
+
+@stage(version=1)
+def lasting(settings: WriteSettings, draft: Draft) -> None:
+    """Goes on from what it finds in its scratch."""
+    draft.facts["found"] = sorted(path.name for path in draft.scratch.iterdir())
+    for name in "abc":
+        (draft.scratch / name).write_text(settings.text)
 
 
 @stage(version=1)
@@ -89,6 +99,25 @@ def test_forced_build_replaces_the_artifact(store: Store) -> None:
     second = build(write, store, settings=WriteSettings(), force=True)
     assert second.fingerprint == first.fingerprint
     assert second.manifest.created > first.manifest.created
+
+
+def test_a_kill_while_scratch_is_removed_leaves_none_of_it_to_go_on_from(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of it would tell a forced build of work whose other part is gone."""
+    unlink = os.unlink
+
+    def killed(path: str, **options: Any) -> None:
+        if path == "b":
+            raise KeyboardInterrupt
+        unlink(path, **options)
+
+    monkeypatch.setattr(os, "unlink", killed)
+    with pytest.raises(KeyboardInterrupt):
+        build(lasting, store, settings=WriteSettings())
+    monkeypatch.undo()
+    made = build(lasting, store, settings=WriteSettings(), force=True)
+    assert made.manifest.facts == {"found": []} and list(store.root.glob("work/*")) == []
 
 
 def test_an_unbalanced_ledger_is_refused(store: Store) -> None:

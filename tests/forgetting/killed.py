@@ -38,9 +38,9 @@ def forked(job: Any, folder: Path, point: int = 0) -> int:
         status = 1
         try:
             os.environ["HEADRACE_HOME"] = str(folder / "home")
-            counted = kill_at(point)
+            done = kill_at(point)
             job()
-            (folder / "points").write_text(str(-counted[0]))
+            (folder / "points").write_text(str(len(done)))
             status = 0
         except BaseException:
             traceback.print_exc()
