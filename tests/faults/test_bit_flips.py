@@ -4,6 +4,7 @@ Every flip goes through the command and through every stage that reads the damag
 fails naming the file and what to do, or makes what it made of the sound one.
 """
 
+import json
 import random
 import shutil
 import sysconfig
@@ -125,21 +126,26 @@ def check(made: Made, count: int, seed: int) -> None:
     app(["verify", "--json"], standalone_mode=False)  # all of it is whole again
 
 
+def small(folder: Path, **changes: str) -> Recipe:
+    """The recipe `smoke` on a few modules, with a short training."""
+    (folder / "in").mkdir()
+    for module in MODULES:
+        shutil.copy(Path(sysconfig.get_path("stdlib")) / f"{module}.py", folder / "in")
+    wanted = {
+        "sources": f'[{{path: "{folder}/in"}}]',
+        "shards.heldout_share": "0.3",
+        "pretrain.tokens": "2000",
+        "pretrain.batch_tokens": "256",
+    }
+    overrides = [f"{key}={value}" for key, value in (wanted | changes).items()]
+    return load(str(SHIPPED / "smoke.yaml"), overrides)
+
+
 def test_d13_no_flip_in_a_small_run_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
-    (tmp_path / "in").mkdir()
-    for module in MODULES:
-        shutil.copy(Path(sysconfig.get_path("stdlib")) / f"{module}.py", tmp_path / "in")
-    wanted = {
-        "sources": f'[{{path: "{tmp_path}/in"}}]',
-        "shards.heldout_share": "0.3",
-        "pretrain.tokens": "2000",
-        "pretrain.batch_tokens": "256",
-        "pretrain.packing": "best_fit",
-    }
-    recipe = load(str(SHIPPED / "smoke.yaml"), [f"{key}={value}" for key, value in wanted.items()])
+    recipe = small(tmp_path, **{"pretrain.packing": "best_fit"})
     made = Made(tmp_path, "pretrain", recipe, quiet=("report",))  # it reads little of much
     assert {"read", "shards", "packing", "pretrain", "report"} <= set(made.paths)
     check(made, 60, seed=7)
@@ -151,3 +157,27 @@ def test_no_flip_of_400_in_a_whole_run_is_silent(
 ) -> None:
     monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
     check(Made(tmp_path, "all", load("smoke")), 400, seed=7)
+
+
+@pytest.mark.slow
+def test_no_flip_in_vectors_or_preferences_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kinds of artifact that `smoke` has not, and what reads them; an exam of the last model."""
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path / "home"))
+    rows = [{"prompt": f"say {n}", "chosen": f"{n} it is", "rejected": "no"} for n in range(20)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "rows.jsonl").write_text('{"question": "say", "choices": ["a", "b"], "answer": 0}')
+    exam = tmp_path / "mine.yaml"
+    exam.write_text("name: mine\nkind: choice\nrows: rows.jsonl\nprompt: '{{question}}'\n")
+    more = {
+        "vectors": "{window: 2, width: 8, min_count: 2, epochs: 1}",
+        "dense": "[{}]",
+        "instruct.tokens": "1000",
+        "prefer": f'{{data: "{tmp_path}/pairs.jsonl", batch_rows: 8}}',
+        "evaluate.exams": f"['{exam}']",
+    }
+    without = dict.fromkeys(("sweep", "classify", "evaluate.answers"), "null")
+    made = Made(tmp_path, "all", small(tmp_path, **more, **without), quiet=("report",))
+    assert {"vectors", "dense/network", "preferences", "prefer", "exam/mine"} <= set(made.paths)
+    check(made, 80, seed=7)
