@@ -26,6 +26,8 @@ os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 # No test waits for what Prefect's server looks for here, every five seconds: 1 % of a core.
 for _name in ("LATE_RUNS", "PAUSE_EXPIRATIONS"):
     os.environ[f"PREFECT_SERVER_SERVICES_{_name}_LOOP_SECONDS"] = "60"
+# Tests do wait for the worker of deployments to ask for work, which it does every ten seconds.
+os.environ["PREFECT_WORKER_QUERY_SECONDS"] = "1"
 for _name in ("PREFECT_API_URL", "PREFECT_HOME", "MLFLOW_TRACKING_URI", *RAY):
     os.environ.pop(_name, None)
 
@@ -42,7 +44,8 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("headrace")
 
 
-# What needs services or Ray, in three parts: each is run whole by one process, with its own.
+# What needs services or Ray, in three parts: each is run whole by one process, with its own. They
+# wait for much of their time, for which there is a fourth process, that computes meanwhile.
 SERVED = {
     "runs": (
         "tests/end_to_end/",

@@ -184,7 +184,7 @@ def test_names_of_the_glossary_exist() -> None:
 
 
 def test_ci_runs_the_readmes_test_command() -> None:
-    found = re.findall(r"^(pip install uv && uv run pytest -n 3)", README.read_text(), re.MULTILINE)
+    found = re.findall(r"^(pip install uv && uv run pytest -n 4)", README.read_text(), re.MULTILINE)
     (command,) = found
     script = (ROOT / ".ci" / "run").read_text()
     assert script.rstrip().endswith(command.replace("install uv", "install -q uv"))
