@@ -187,7 +187,7 @@ def test_a_second_run_finds_everything_cached_and_is_one_line(
     line = started(*everything, "--metric", "bits_per_byte")
     assert line.keys() == {"metric", "value", "id", "status", "seconds"}
     assert line["value"] == first_run["metrics"]["bits_per_byte"]
-    assert line["seconds"] < 15
+    assert line["seconds"] < first_run["seconds"] / 2
     again = record(line["id"])
     assert set(states(again).values()) == {"cached"}
     assert again["metrics"] == first_run["metrics"]

@@ -62,7 +62,7 @@ def test_two_ranks_have_the_losses_of_one(folder: Path, zero_stage: int) -> None
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_training_that_is_not_compiled_loads_no_compiler(folder: Path, rank: int) -> None:
     """Two CPU seconds in every process; ZeRO 3 of DeepSpeed needs it."""
-    assert (folder / f"compiler-3-{rank}.txt").read_text() == "False"
+    assert (folder / f"compiler-{rank}.txt").read_text() == "False"
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2])
