@@ -71,21 +71,24 @@ class Sweep:
         each: int | None = None,
         like: str = "",
         stages: Collection[str] = (),
+        ways: Collection[bool] = (False, True),
     ):
         self.clean, self.killed = folder / "clean", folder / "killed"
-        self.each, self.like, self.stages = each, re.compile(like), stages
+        self.each, self.like, self.stages, self.ways = each, re.compile(like), stages, ways
         self._modules, self._done = folder / "modules.txt", folder / "done.txt"
         os.environ["HEADRACE_HOME"] = str(self.clean)
         self.dag = plan(goal, Dag(recipe.name, Store(self.clean)), recipe)
 
     def run(self) -> Iterator[Swept]:
-        """Every stage, in order, afresh and then as a forced rebuild; `stages` alone, if given."""
+        """Every stage, in order, afresh and then as a forced rebuild, or in one of these `ways`;
+        `stages` alone, if given.
+        """
         for node in self.dag:
             assert self._built(node, self.clean) == 0, f"{node.name} cannot be built undisturbed"
             if self.stages and node.spec.stage not in self.stages:
                 continue
             self._import_as_it_did()
-            for forced in (False, True):
+            for forced in self.ways:
                 yield self._stage(node, forced)
 
     def _stage(self, node: Node, forced: bool) -> Swept:
@@ -219,13 +222,15 @@ def main() -> None:
     parser.add_argument("--each", type=int, help="points of a kind, such as `fsync shard-#`")
     parser.add_argument("--like", default="", help="an expression that finds such kinds")
     parser.add_argument("--stages", default="", help="the stages to kill, by comma; none: all")
+    parser.add_argument("--rebuilt", action="store_true", help="forced rebuilds alone")
     parser.add_argument("--recipe", default="smoke")
     parser.add_argument("--set", action="append", default=[], dest="changes")
     given = parser.parse_args()
     recipe = load(given.recipe, given.changes)
     points, wrong = 0, 0
     stages = [name for name in given.stages.split(",") if name]
-    sweep = Sweep(given.folder, recipe, given.goal, given.each, given.like, stages)
+    ways = (True,) if given.rebuilt else (False, True)
+    sweep = Sweep(given.folder, recipe, given.goal, given.each, given.like, stages, ways)
     for swept in sweep.run():
         points, wrong = points + swept.points, wrong + len(swept.wrong)
         how = "rebuilt" if swept.forced else "built"
