@@ -24,10 +24,10 @@ def budgets(noise, seed=0, first=1e18, count=6, sizes=5):
     return {**columns, "loss": np.exp(log_loss + error)}, flops > flops.max() / 1.1
 
 
-def fitted(columns):
-    problem = problem_of(columns, "chinchilla")
+def fitted(columns, form="chinchilla"):
+    problem = problem_of(columns, form)
     theta_P = best_of_starts(problem)
-    return Fitted("chinchilla", problem, theta_P, theta_P[None], None, [])
+    return Fitted(form, problem, theta_P, theta_P[None], None, [])
 
 
 def foretold(columns, left_out):
@@ -97,6 +97,21 @@ def test_runs_that_leave_the_law_together_are_not_called_badly_trained():
     worse = 13
     columns["loss"] = columns["loss"] * np.where(np.arange(len(corner)) == worse, 1.05, 1.0)
     assert worse in suspects(fitted(columns))
+
+
+def test_a_bad_run_is_found_where_the_law_itself_is_off_by_nearly_as_much():
+    """One exponent for both misses runs of two quite different ones, evenly: that is not noise."""
+    axes = np.meshgrid(np.geomspace(1e7, 3e9, 5), np.geomspace(3e8, 1e11, 5))
+    columns = dict(zip(("params", "tokens"), (axis.ravel() for axis in axes), strict=True))
+    theta_P = np.array([*np.log([1.7, 0.4 * 1e8**0.6, 0.4 * 5e9**0.2]), 0.6, 0.2])
+    log_loss = LAWS["chinchilla"].evaluate(theta_P[None], columns)[0][0]
+    loss = np.exp(log_loss + np.random.default_rng(0).normal(0, 0.003, 25))
+    assert not suspects(fitted({**columns, "loss": loss}, "tied"))
+    found = []
+    for worse in range(0, 25, 3):
+        made = loss * np.where(np.arange(25) == worse, 1.05, 1.0)
+        found.append(worse in suspects(fitted({**columns, "loss": made}, "tied")))
+    assert np.mean(found) >= 0.8
 
 
 @pytest.mark.parametrize("draws", [6, pytest.param(100, marks=pytest.mark.slow)])

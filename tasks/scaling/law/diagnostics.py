@@ -9,10 +9,10 @@ from tasks.scaling.law.fit import Fitted, problem_of
 from tasks.scaling.law.robust import Problem
 from tasks.scaling.law.runs import Columns
 
-# A run is suspected that lies above the law by so many standard deviations of the runs about it,
-# and above its neighbours by so many of the runs about theirs; at least by so much of its loss.
-SUSPECT_SIGMAS, ALONE_SIGMAS, LEAST_EXCESS = 2.5, 2.25, 1e-3
-NEIGHBOURS = 4
+# A run is suspected that lies above its place by so many standard deviations and so much of its
+# loss.
+SUSPECT_SIGMAS, LEAST_EXCESS = 2.75, 1e-3
+NEIGHBOURS, EM_STEPS, FLAT = 4, 30, 100
 # Curves collapse over this part of training; before it they are warm-up.
 COLLAPSE_FROM, COLLAPSE_POINTS = 0.25, 25
 Table = list[dict[str, Any]]
@@ -26,39 +26,74 @@ def suspects(fitted: Fitted) -> list[int]:
     like size and length lie above the law with it, the law is at fault, as it is at the edges of
     most published sweeps. Only bad runs are looked for: noise does not make a run much better.
 
-    Residuals are studentised, since a fit is drawn to a run far from the others. The scale is that
-    of the middle runs (median absolute deviation), so that the bad ones do not hide behind it.
+    Each is held against what the other runs say of its place, and its neighbours may share less
+    than half of what it lies above. The scale is that of the middle ones (median absolute
+    deviation), so that the bad ones do not hide behind it.
     """
     problem = fitted.problem
     if problem.runs < problem.law.parameters + 3:
         return []
-    above_N = -problem.log_residuals(fitted.theta_P) / np.sqrt(_freedoms(problem, fitted.theta_P))
-    alone_N = above_N - np.median(above_N[_neighbours(problem.columns)], axis=1)
-    sigma, sigma_alone = _sigma(above_N), _sigma(alone_N)
-    least = max(SUSPECT_SIGMAS * min(sigma, sigma_alone), LEAST_EXCESS)
-    return np.flatnonzero((above_N > least) & (alone_N > ALONE_SIGMAS * sigma_alone)).tolist()
+    above_N = -problem.log_residuals(fitted.theta_P)
+    places_NK = _places(problem.columns)
+    left_out_N, spread_N = _left_out(problem, fitted.theta_P, above_N, places_NK)
+    near_N = np.median(above_N[_neighbours(places_NK)], axis=1)
+    sigmas_N = left_out_N / spread_N
+    least = SUSPECT_SIGMAS * 1.4826 * np.median(np.abs(sigmas_N - np.median(sigmas_N)))
+    alone_N = (above_N > 0) & (near_N < above_N / 2)
+    return np.flatnonzero(alone_N & (left_out_N > LEAST_EXCESS) & (sigmas_N > least)).tolist()
 
 
-def _freedoms(problem: Problem, theta_P: np.ndarray) -> np.ndarray:
-    """1 - leverage [N]: the share of a run's error that the fit does not follow; at least 1/4."""
+def _left_out(
+    problem: Problem, theta_P: np.ndarray, above_N: np.ndarray, places_NK: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Error in log loss [N] of what the other runs say of each, and its standard deviation.
+
+    What runs have above the law is a change of its parameters, a smooth departure from it (a
+    Gaussian process with Matern's covariance, once differentiable), and noise with the tails of
+    Cauchy's distribution, which one bad run does not stretch. Both variances are found by EM
+    (Lange, Little and Taylor 1989), the departure's at least the noise's, or the tails would take
+    what a few runs share. Errors of runs left out are closed expressions then (Rasmussen and
+    Williams 2006, equations 5.10 to 5.12).
+    """
+    apart_NN = np.sqrt(3 * ((places_NK[:, None] - places_NK) ** 2).sum(axis=-1))
+    smooth_NN, law_NN = (1 + apart_NN) * np.exp(-apart_NN), _of_parameters(problem, theta_P)
+    count, weight_N = problem.runs, np.ones(problem.runs)
+    noise = smooth = (1.4826 * float(np.median(np.abs(above_N)))) ** 2 + 1e-12
+    for _ in range(EM_STEPS):
+        own_N = noise / weight_N
+        others_NN = smooth * smooth_NN + FLAT * count * max(noise, smooth) * law_NN
+        inverse_NN = np.linalg.inv(others_NN + np.diag(own_N))
+        told_N = inverse_NN @ above_N
+        doubt_N = own_N * (1 - own_N * np.diag(inverse_NN))
+        square_N = (own_N * told_N) ** 2 + np.maximum(doubt_N, 0)
+        weight_N = 2 / (1 + square_N / noise)
+        gain = float(told_N @ smooth_NN @ told_N - np.sum(inverse_NN * smooth_NN))
+        noise = max(float(np.mean(weight_N * square_N)), 1e-14)
+        smooth = max(smooth + smooth**2 * gain / count, noise)
+    # A run's own noise is as another's would be, whatever the tails have made of it.
+    whole_N = 1 / np.diag(inverse_NN)
+    return told_N * whole_N, np.sqrt(np.maximum(whole_N - own_N, 0) + noise)
+
+
+def _of_parameters(problem: Problem, theta_P: np.ndarray) -> np.ndarray:
+    """Covariance [N, N] of what other parameters would change, each by as much."""
     jacobian_NP = problem.law.evaluate(theta_P[None], problem.columns)[1][0]
-    length_P = np.maximum(np.linalg.norm(jacobian_NP, axis=0), 1e-300)
-    return np.maximum(1 - (np.linalg.qr(jacobian_NP / length_P)[0] ** 2).sum(axis=1), 0.25)
+    jacobian_NP = jacobian_NP / np.maximum(np.linalg.norm(jacobian_NP, axis=0), 1e-300)
+    return jacobian_NP @ jacobian_NP.T
 
 
-def _neighbours(columns: Columns) -> np.ndarray:
-    """Indices [N, NEIGHBOURS] of the runs nearest in size and length, logarithms of one spread."""
+def _places(columns: Columns) -> np.ndarray:
+    """Logarithms of size and length [N, K], of one spread."""
     names = [name for name in ("params", "tokens", "unique_tokens") if name in columns]
     place_NK = np.log(np.stack([columns[name] for name in names], axis=-1))
-    place_NK = place_NK / np.maximum(place_NK.std(axis=0), 1e-12)
-    apart_NN = ((place_NK[:, None] - place_NK) ** 2).sum(axis=-1)
+    return place_NK / np.maximum(place_NK.std(axis=0), 1e-12)
+
+
+def _neighbours(places_NK: np.ndarray) -> np.ndarray:
+    """Indices [N, NEIGHBOURS] of the runs nearest in size and length."""
+    apart_NN = ((places_NK[:, None] - places_NK) ** 2).sum(axis=-1)
     np.fill_diagonal(apart_NN, np.inf)
     return np.argsort(apart_NN, axis=1, kind="stable")[:, :NEIGHBOURS]
-
-
-def _sigma(values_N: np.ndarray) -> float:
-    """Standard deviation of the middle ones: 1.4826 makes it so for normal noise."""
-    return 1.4826 * float(np.median(np.abs(values_N - np.median(values_N))))
 
 
 def influence(fitted: Fitted, at: Columns | None, without_NP: np.ndarray) -> Table:

@@ -28,7 +28,7 @@ LEAST_SPAN = 1.1
 """Runs that cost the same but for rounding have no slope in compute."""
 
 
-@stage(version=6, tracked=True)
+@stage(version=7, tracked=True)
 def fit(runs: list[Artifact], targets: list[Row], settings: FitSettings, draft: Draft) -> None:
     """Fit the sweep's finished runs and predict the `targets` (`name`, `params`, `tokens`, `flops`
     of each), before these are trained.
