@@ -132,8 +132,8 @@ class EndpointWriter:
 
     def write(self, asked: Sequence[Asked]) -> list[Written | Unscored]:
         """See `Writer`."""
+        from tasks.evaluation.judging.free_text import thoughts_end
         from tasks.evaluation.judging.replies import no_answer
-        from tasks.evaluation.judging.written import thoughts_end
 
         prompts = [one.prompt for one in asked]
         replies = self.judge.replies(prompts, [self._sampling.parameters(a.seed) for a in asked])

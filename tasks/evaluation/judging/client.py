@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from cluster.errors import BadInput
 from tasks.evaluation.judging.endpoint import Endpoint
+from tasks.evaluation.judging.free_text import thoughts_end
 from tasks.evaluation.judging.questions import (
     ANSWER_TOKENS,
     Distribution,
@@ -27,7 +28,6 @@ from tasks.evaluation.judging.replies import (
 from tasks.evaluation.judging.reply_store import ReplyStore, reply_key
 from tasks.evaluation.judging.sending import Sender, Sent
 from tasks.evaluation.judging.spending import Budgets, Spending
-from tasks.evaluation.judging.written import thoughts_end
 
 TEXT_TOKENS = 400
 BEGUN = 4  # questions begun for each request that may be under way

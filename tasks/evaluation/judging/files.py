@@ -29,7 +29,7 @@ from tasks.evaluation.judging.rows import Row, Score, read_rows
 from tasks.evaluation.judging.selfcheck import LOCAL, Tools, selfcheck
 from tasks.evaluation.judging.selfcheck import VARIANTS as SELFCHECKS
 from tasks.evaluation.judging.steps import evaluation_steps
-from tasks.evaluation.judging.stored import StoredJudge
+from tasks.evaluation.judging.stored_replies import StoredJudge
 
 PART_OF_METRIC = {"qag": "coverage", "summary": "min"}
 METRICS = ("geval", *PART_OF_METRIC, "selfcheck", "prometheus", "pairwise")
@@ -115,7 +115,8 @@ def judge_file(
     found = Assessment()
     if store is not None:
         found.steps_of = partial(evaluation_steps, store=store)
-    name, scale = WORK[work.metric](found, judge, rows, work, endpoint)
+    samples = endpoint.samples if endpoint else None
+    name, scale = Judging(found, judge, rows, work, samples).outcome()
     scores = found.of(name)
     result: dict[str, Any] = {
         "metric": name,
@@ -139,114 +140,105 @@ def judge_file(
     return result | (comparison(rows, scores) if compares else {})
 
 
-Outcome = tuple[str, Scale | None]
+@dataclass(frozen=True)
+class Judging:
+    """Rows judged as an assignment says, by a judge or by the replies that the rows bring: each
+    metric adds to `found`, and gives its name and the scale of its scores.
+    """
 
+    found: Assessment
+    judge: EndpointJudge | None
+    rows: Sequence[Row]
+    work: Assignment
+    samples: int | None
 
-def _geval(
-    found: Assessment, judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any
-) -> Outcome:
-    chosen = read_criterion(work.criterion)
-    if work.scale:
-        chosen = Criterion.model_validate(chosen.model_dump() | {"scale": work.scale})
-    scale = chosen.scale or DEFAULT_SCALE
-    form = Form(scale, _read_steps(work.steps), work.explain)
-    name = f"geval_{chosen.name}"
-    if judge is None:
-        found.take(rows, read_stored(chosen, form, rows, work.reading))
-        found.random[name] = sum(scale) / 2
-    else:
-        found.add_geval(judge, rows, chosen, form)
-    return name, scale
+    def outcome(self) -> tuple[str, Scale | None]:
+        """The scores by the metric that is asked for."""
+        of_metric = {
+            "geval": self._geval,
+            **dict.fromkeys(PART_OF_METRIC, self._qag),
+            "selfcheck": self._selfcheck,
+            "prometheus": self._prometheus,
+            "pairwise": self._pairwise,
+        }
+        return of_metric[self.work.metric]()
 
+    def _geval(self) -> tuple[str, Scale]:
+        chosen, work = read_criterion(self.work.criterion), self.work
+        if work.scale:
+            chosen = Criterion.model_validate(chosen.model_dump() | {"scale": work.scale})
+        scale = chosen.scale or DEFAULT_SCALE
+        form = Form(scale, _read_steps(work.steps), work.explain)
+        name = f"geval_{chosen.name}"
+        if self.judge is None:
+            self.found.take(self.rows, read_stored(chosen, form, self.rows, work.reading))
+            self.found.random[name] = sum(scale) / 2
+        else:
+            self.found.add_geval(self.judge, self.rows, chosen, form)
+        return name, scale
 
-def _qag(
-    found: Assessment, judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any
-) -> Outcome:
-    if judge is None:
-        scored = [qag(StoredJudge(row), [row], work.questions)[0] for row in rows]
-        for part in PARTS:
-            found.take(rows, [of[part] for of in scored])
-    else:
-        found.add_qag(judge, rows, work.questions)
-    return f"qag_{PART_OF_METRIC[work.metric]}", (0, 1)
+    def _qag(self) -> tuple[str, Scale]:
+        questions = self.work.questions
+        if self.judge is None:
+            scored = [qag(StoredJudge(row), [row], questions)[0] for row in self.rows]
+            for part in PARTS:
+                self.found.take(self.rows, [of[part] for of in scored])
+        else:
+            self.found.add_qag(self.judge, self.rows, questions)
+        return f"qag_{PART_OF_METRIC[self.work.metric]}", (0, 1)
 
+    def _selfcheck(self) -> tuple[str, Scale | None]:
+        work, name = self.work, f"selfcheck_{self.work.variant}"
+        if work.variant in LOCAL:
+            scale = None if work.variant == "ngram" else (0, 1)
+            tools = Tools.of(work.variant, work.encoder, work.layer)
+            scorer = partial(selfcheck, tools, work.variant)
+            self.found.add(self.rows, scorer, scale, best=None)
+            return name, scale
 
-def _selfcheck(
-    found: Assessment, judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any
-) -> Outcome:
-    scale = None if work.variant == "ngram" else (0, 1)
-    name = f"selfcheck_{work.variant}"
-    if work.variant in LOCAL:
-        tools = Tools.of(work.variant, work.encoder, work.layer)
-        found.add(rows, partial(selfcheck, tools, work.variant), scale, best=None)
-    else:
-        _add(found, judge, rows, name, _supported, (0, 1), best="yes", low_is_good=True)
-    return name, scale
+        def supported(judge: Any, rows: Sequence[Row]) -> list[Score]:
+            return selfcheck(Tools(judge), "prompt", rows)
 
+        return self._add(name, supported, (0, 1), best="yes", low_is_good=True)
 
-def _supported(judge: Any, rows: Sequence[Row]) -> list[Score]:
-    return selfcheck(Tools(judge), "prompt", rows)
+    def _prometheus(self) -> tuple[str, Scale]:
+        given = self.work.rubric
+        rubric = Rubric.read(given) if given else Rubric.of(read_criterion(self.work.criterion))
 
+        def compare(judge: Any, rows: Sequence[Row]) -> list[Score]:
+            return relative(judge, rubric, rows)
 
-def _prometheus(
-    found: Assessment, judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any
-) -> Outcome:
-    rubric = Rubric.read(work.rubric) if work.rubric else Rubric.of(read_criterion(work.criterion))
+        def rate(judge: Any, rows: Sequence[Row]) -> list[Score]:
+            return absolute(judge, rubric, rows, self.samples or len(rows[0].replies))
 
-    def compare(judge: Any, rows: Sequence[Row]) -> list[Score]:
-        return relative(judge, rubric, rows)
+        if self.work.variant == "relative":
+            return self._add("prometheus_relative", compare, (0, 1), best="A")
+        return self._add("prometheus_absolute", rate, (1, 5), best="5")
 
-    def rate(judge: Any, rows: Sequence[Row]) -> list[Score]:
-        samples = endpoint.samples if endpoint else len(rows[0].replies)
-        return absolute(judge, rubric, rows, samples)
+    def _pairwise(self) -> tuple[str, Scale]:
+        chosen = read_criterion(self.work.criterion)
 
-    if work.variant == "relative":
-        _add(found, judge, rows, "prometheus_relative", compare, (0, 1), best="A")
-        return "prometheus_relative", (0, 1)
-    _add(found, judge, rows, "prometheus_absolute", rate, (1, 5), best="5")
-    return "prometheus_absolute", (1, 5)
+        def compare(judge: Any, rows: Sequence[Row]) -> list[Score]:
+            return pairwise(judge, chosen, rows)
 
+        return self._add(f"pairwise_{chosen.name}", compare, (0, 1), best="a")
 
-def _pairwise(
-    found: Assessment, judge: Any, rows: Sequence[Row], work: Assignment, endpoint: Any
-) -> Outcome:
-    chosen = read_criterion(work.criterion)
-    name = f"pairwise_{chosen.name}"
-
-    def compare(judge: Any, rows: Sequence[Row]) -> list[Score]:
-        return pairwise(judge, chosen, rows)
-
-    _add(found, judge, rows, name, compare, (0, 1), best="a")
-    return name, (0, 1)
-
-
-def _add(
-    found: Assessment,
-    judge: Any,
-    rows: Sequence[Row],
-    name: str,
-    score: Callable[[Any, Sequence[Row]], list[Score]],
-    scale: Scale,
-    best: str,
-    low_is_good: bool = False,
-) -> None:
-    """Score by the judge, or by the replies that the rows bring, which have no constant answer."""
-    if judge is None:
-        of_rows = (score(StoredJudge(row), [row]) for row in rows)
-        found.take(rows, [one for scores in of_rows for one in scores])
-        found.random[name] = sum(scale) / 2
-    else:
-        found.add(rows, partial(score, judge), scale, best, low_is_good)
-
-
-WORK: dict[str, Callable[[Assessment, Any, Sequence[Row], Assignment, Any], Outcome]] = {
-    "geval": _geval,
-    "qag": _qag,
-    "summary": _qag,
-    "selfcheck": _selfcheck,
-    "prometheus": _prometheus,
-    "pairwise": _pairwise,
-}
+    def _add(
+        self,
+        name: str,
+        score: Callable[[Any, Sequence[Row]], list[Score]],
+        scale: Scale,
+        best: str,
+        low_is_good: bool = False,
+    ) -> tuple[str, Scale]:
+        """Score by the judge, or by the rows' replies, which have no constant answer."""
+        if self.judge is None:
+            of_rows = (score(StoredJudge(row), [row]) for row in self.rows)
+            self.found.take(self.rows, [one for scores in of_rows for one in scores])
+            self.found.random[name] = sum(scale) / 2
+        else:
+            self.found.add(self.rows, partial(score, self.judge), scale, best, low_is_good)
+        return name, scale
 
 
 def _spent(judge: EndpointJudge | None) -> dict[str, Any]:

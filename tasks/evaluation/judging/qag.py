@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from tasks.evaluation.judging.free_text import questions_in
 from tasks.evaluation.judging.questions import Distribution, Judge, Question, Unscored, Verdict
 from tasks.evaluation.judging.rows import Row, Score
-from tasks.evaluation.judging.written import questions_in
 
 PARTS = ("coverage", "alignment", "min", "mean")
 CHOICES = ("yes", "no", "idk")

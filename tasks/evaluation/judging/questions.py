@@ -120,20 +120,8 @@ def _kept_key(path: Path) -> bytes:
 
 Verdict = Distribution | Unscored
 NO_REPLY = frozenset(
-    {
-        "timeout",
-        "hangs",
-        "connection",
-        "rate_limited",
-        "server_error",
-        "not_json",
-        "too_large",
-        "redirect",
-        "key_refused",
-        "out_of_quota",
-        "budget",
-        "no_replies",
-    }
+    {"timeout", "hangs", "connection", "rate_limited", "server_error", "not_json"}
+    | {"too_large", "redirect", "key_refused", "out_of_quota", "budget", "no_replies"}
 )
 """Reasons that say nothing of what a judge thinks: its reply never came."""
 

@@ -15,9 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tasks.evaluation.judging.free_text import thoughts_end
 from tasks.evaluation.judging.questions import Distribution, Mode, Unscored, Verdict
-from tasks.evaluation.judging.stated import FRACTION, NUMBER, REFUSAL, labelled, match, stated
-from tasks.evaluation.judging.written import thoughts_end
+from tasks.evaluation.judging.stated_answers import (
+    FRACTION,
+    NUMBER,
+    REFUSAL,
+    labelled,
+    match,
+    stated,
+)
 
 Alternatives = Sequence[tuple[str, float]]
 

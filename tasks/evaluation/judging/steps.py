@@ -18,8 +18,8 @@ from cluster.settings import Settings
 from cluster.stage import specify, stage
 from cluster.store import Draft, Store
 from tasks.evaluation.judging.criteria import Criterion
+from tasks.evaluation.judging.free_text import items_in
 from tasks.evaluation.judging.questions import NO_REPLY, Judge, Unscored
-from tasks.evaluation.judging.written import items_in
 
 FILE = "steps.json"
 PROMPT = """\

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.evaluation.judging.written import items_in, questions_in, thoughts_end
+from tasks.evaluation.judging.free_text import items_in, questions_in, thoughts_end
 
 ASKED = ["Does it rain?", "Is it (ever) dry?"]
 

@@ -9,10 +9,10 @@ sample; else samples of the one rating.
 from collections import deque
 from collections.abc import Sequence
 
+from tasks.evaluation.judging.free_text import thoughts_end
 from tasks.evaluation.judging.questions import Question, Unscored, Verdict
 from tasks.evaluation.judging.replies import Reply, frequencies, read_choice
 from tasks.evaluation.judging.rows import Row
-from tasks.evaluation.judging.written import thoughts_end
 
 NONE_LEFT = Unscored("no_replies", "the row has fewer replies than its metric asks questions")
 
