@@ -133,5 +133,5 @@ def test_a_class_is_no_number(done: dict[str, Artifact], rows: Path) -> None:
     from tasks.vectors.table import FILE, read_vectors
 
     vectors = read_vectors(done["vectors"].file(FILE))
-    with pytest.raises(BadInput, match="is no number; mse takes some"):
+    with pytest.raises(BadInput, match="is no number; each row needs one"):
         read_rows(DenseSettings(loss="mse", data=str(rows)), vectors)
