@@ -71,12 +71,7 @@ def _show(out: Output, found: dict[str, Any]) -> None:
 
 
 def _table(out: Output, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-    """A table under an empty line, or nothing where it has no rows."""
-    if rows:
-        out.say("")
-        out.table(columns, rows[:MOST_ROWS])
-    if len(rows) > MOST_ROWS:
-        out.say(f" {len(rows) - MOST_ROWS} more: the report and --json have them")
+    out.section(columns, rows, MOST_ROWS, "the report and --json have")
 
 
 def _show_metrics(out: Output, metrics: dict[str, Any]) -> None:

@@ -20,18 +20,13 @@ def show_trace(out: Output, result: Mapping[str, Any]) -> None:
     out.table(("row", "licence", "how"), ((r["id"], r["license"], _how(r)) for r in rows[:SHOWN]))
     if len(rows) > SHOWN:
         out.say(f"and {len(rows) - SHOWN} more rows; --json has all")
-    out.say("")
     had = ((a["artifact"], _has(a)) for a in result["artifacts"])
-    out.table(("artifact", "has"), had)
-    if result["models"]:
-        out.say("")
-        _show_models(out, result)
+    out.section(("artifact", "has"), had)
+    _show_models(out, result)
     for name, why in result["unknown"].items():
         out.say(f"what {name} saw cannot be told: {why}")
-    if result["influences"]:
-        out.say("")
-        lines = ((i["artifact"], f"{i['how']} ({i['rows']})") for i in result["influences"])
-        out.table(("shaped, without holding it", "how, and by how many rows"), lines)
+    lines = ((i["artifact"], f"{i['how']} ({i['rows']})") for i in result["influences"])
+    out.section(("shaped, without holding it", "how, and by how many rows"), lines)
 
 
 def _how(row: Mapping[str, Any]) -> str:
@@ -60,7 +55,7 @@ def _show_models(out: Output, result: Mapping[str, Any]) -> None:
         )
         for one in result["models"]
     )
-    out.table(("model", "samples", "at steps", "of", "checkpoint before"), rows)
+    out.section(("model", "samples", "at steps", "of", "checkpoint before"), rows)
 
 
 def show_plan(out: Output, plan: Mapping[str, Any]) -> None:

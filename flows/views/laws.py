@@ -29,7 +29,6 @@ def show_claims(out: Output, result: Mapping[str, Any]) -> None:
     """A line a claim: what the paper says, what its runs say, what own sweeps say."""
     if not result["claims"]:
         return
-    out.say("")
     columns = ("claim", "published", "its runs", "ours", "so")
     rows = (
         (
@@ -39,7 +38,7 @@ def show_claims(out: Output, result: Mapping[str, Any]) -> None:
         )
         for row in result["claims"]
     )
-    out.table(columns, rows)
+    out.section(columns, rows)
     out.say(f"\npage     {result['report']}")
 
 
@@ -47,11 +46,9 @@ def show_mixture(out: Output, result: Mapping[str, Any]) -> None:
     """The weights with their bands, what is foretold of them, and what the larger runs say."""
     if not result["weights"]:
         return
-    out.say("")
     told, explained = result["prediction"]["by_source"], result["explained"]
-    columns = ("source", "weight", "loss of a small run", "R squared of runs left out")
-    out.table(
-        columns,
+    out.section(
+        ("source", "weight", "loss of a small run", "R squared of runs left out"),
         (
             (
                 name,
@@ -63,8 +60,7 @@ def show_mixture(out: Output, result: Mapping[str, Any]) -> None:
         ),
     )
     if confirmed := result.get("confirmed"):
-        out.say("")
-        out.table(
+        out.section(
             ("mixture", "mean held-out loss"),
             ((name, f"{loss:.4f}") for name, loss in confirmed["mixtures"].items()),
         )

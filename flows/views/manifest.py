@@ -36,11 +36,15 @@ def show_manifest(out: Output, found: Mapping[str, Any]) -> None:
     intervals = facts.pop("intervals", {})
     show_metrics(out, found["metrics"], intervals)
     settings = found["settings"]
-    _table(out, "settings", [*_named(settings.get("settings", settings))])
-    _table(out, "made from", [*_inputs(found["inputs"])])
-    for title, values in (("facts", facts), ("took", found["resources"])):
-        _table(out, title, [*_named(values)])
-    _table(out, "libraries", [*_named(found["libraries"])])
+    sections = {
+        "settings": _named(settings.get("settings", settings)),
+        "made from": _inputs(found["inputs"]),
+        "facts": _named(facts),
+        "took": _named(found["resources"]),
+        "libraries": _named(found["libraries"]),
+    }
+    for title, rows in sections.items():
+        out.section((title, ""), rows, MOST_ROWS)
 
 
 def _inputs(inputs: Mapping[str, str | list[str]]) -> Iterator[tuple[str, str]]:
@@ -59,20 +63,13 @@ def show_metrics(
     hidden = {f"{name}{end}" for name in ends for end in ENDS}
     shown = {name: value for name, value in metrics.items() if name not in hidden}
     known = ends | dict(intervals)
-    _table(out, "metrics", [(name, _figure(v, known.get(name))) for name, v in shown.items()])
+    rows = ((name, _figure(v, known.get(name))) for name, v in shown.items())
+    out.section(("metrics", ""), rows, MOST_ROWS)
 
 
 def _figure(value: float, interval: list[float] | None) -> str:
     whole = interval is None and float(value).is_integer()
     return f"{value:,.0f}" if whole else estimate(value, interval)
-
-
-def _table(out: Output, title: str, rows: list[tuple[str, str]]) -> None:
-    if rows:
-        out.say("")
-        out.table((title, ""), rows[:MOST_ROWS])
-    if len(rows) > MOST_ROWS:
-        out.say(f" {len(rows) - MOST_ROWS} more: --json has them")
 
 
 def _named(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

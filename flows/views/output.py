@@ -68,6 +68,23 @@ class Output:
             table.add_row(*(plain("" if cell is None else cell) for cell in row))
         _stdout().print(table)
 
+    def section(
+        self,
+        columns: Iterable[str],
+        rows: Iterable[Iterable[Any]],
+        most: int | None = None,
+        has_all: str = "--json has",
+    ) -> None:
+        """A table under an empty line, or nothing where it has no rows; of many the first `most`,
+        and what has all.
+        """
+        every = list(rows)
+        if every:
+            self.say("")
+            self.table(columns, every[:most])
+        if most is not None and len(every) > most:
+            self.say(f" {len(every) - most} more: {has_all} them")
+
 
 def _stdout() -> Console:
     return Console(markup=False, highlight=False, emoji=False)

@@ -28,11 +28,9 @@ def show_planned(out: Output, variants: Sequence[Mapping[str, Any]]) -> None:
     """The variants that a sweep would train, and how often."""
     if not variants:
         return
-    out.say("")
     columns = ("variant", "objective", "seeds", "params", "tokens", "flops each")
-    out.table(
-        columns, ((v["label"], v["objective"], _range(v["seeds"]), *_sizes(v)) for v in variants)
-    )
+    rows = ((v["label"], v["objective"], _range(v["seeds"]), *_sizes(v)) for v in variants)
+    out.section(columns, rows)
     runs = sum(len(v["seeds"]) for v in variants)
     flops = human(sum(v["flops"] * len(v["seeds"]) for v in variants), "FLOP")
     out.say(f"\nvariants {len(variants)}, {runs} trainings, {flops}")
@@ -50,8 +48,7 @@ def show_variants(out: Output, result: Mapping[str, Any]) -> None:
     """The table of variants, and whether one is best."""
     metric = result["metric"].replace("_", " ")
     columns = ("variant", "seeds", f"{metric}, ± 95 %", "against the first", "p")
-    out.say("")
-    out.table(columns, map(_row, result["variants"]))
+    out.section(columns, map(_row, result["variants"]))
     show_networks(out, result["variants"])
     out.say("")
     for variant in result["variants"]:
@@ -75,9 +72,8 @@ def show_networks(out: Output, variants: Sequence[Mapping[str, Any]]) -> None:
     kinds = {(v["network"]["family"], v["network"]["objective"]) for v in variants}
     if len(kinds) < 2:
         return
-    out.say("")
     columns = ("variant", "family", "objective", "params", "flops each", "bits per byte")
-    out.table(columns, map(_network, variants))
+    out.section(columns, map(_network, variants))
 
 
 def _network(variant: Mapping[str, Any]) -> tuple[str, ...]:

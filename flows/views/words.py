@@ -14,16 +14,15 @@ def show_vectors(out: Output, result: Mapping[str, Any]) -> None:
     if result["analogy"]:
         _near(out, "answer", result["analogy"])
     for name, figure in (("similarity", "spearman"), ("analogies", "accuracy")):
-        if rows := result[name]:
-            out.say("")
-            out.table(("file", figure, "of", "unknown"), (_scored(row, figure) for row in rows))
+        rows = (_scored(row, figure) for row in result[name])
+        out.section(("file", figure, "of", "unknown"), rows)
     if "path" in result:
         out.say(f"\nwritten to {result['path']}")
 
 
 def _near(out: Output, title: str, found: Sequence[Mapping[str, Any]]) -> None:
-    out.say("")
-    out.table((title, "cosine"), ((one["word"], f"{one['similarity']:.3f}") for one in found))
+    rows = ((one["word"], f"{one['similarity']:.3f}") for one in found)
+    out.section((title, "cosine"), rows)
 
 
 def _scored(row: Mapping[str, Any], figure: str) -> tuple[str, ...]:

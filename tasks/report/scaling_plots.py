@@ -1,7 +1,8 @@
 """Plots of a sweep: the law through the runs, valleys, frontier, residuals, collapse."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -12,7 +13,6 @@ from tasks.report import words
 from tasks.report.plots import ACCENT, FAINT, SHADES, WARM, legend, svg
 
 Row = Mapping[str, Any]
-Draw = Callable[[Axes], None]
 SIZE = (3.7, 2.8)
 TICKS = ((2, (1,)), (1, (1,)), (1, (1, 3)), (1, (1, 2, 5)), (1, (1, 2, 3, 4, 6)), (1, range(1, 10)))
 """Decades from one tick to the next and those within them, the fewest first."""
@@ -26,85 +26,72 @@ def drawn(facts: Mapping[str, Any], curves: Mapping[str, Sequence[Row]]) -> list
         return []
     lines = facts.get("curves") or {}
     plots = [
-        ("Loss by compute, with the law's frontier", _by_compute(runs, lines, facts)),
-        ("Loss by training tokens, a line per size", _by_data(runs, lines)),
-        ("Loss by size at equal compute", _valleys(runs, lines)),
+        ("Loss by compute, with the law's frontier", partial(_by_compute, runs, lines, facts)),
+        ("Loss by training tokens, a line per size", partial(_by_data, runs, lines)),
+        ("Loss by size at equal compute", partial(_valleys, runs, lines)),
     ]
     if lines.get("flops"):
-        plots.append(("Compute-optimal size and tokens", _frontier(runs, lines)))
+        plots.append(("Compute-optimal size and tokens", partial(_frontier, runs, lines)))
     if "residuals" in facts:
-        plots.append(("Measured over fitted loss", _residuals(facts["residuals"])))
+        plots.append(("Measured over fitted loss", partial(_residuals, facts["residuals"])))
         collapsed = _collapsed(facts, curves)
         if len(collapsed) > 3:
-            plots.append(("Training curves, collapsed", _collapse(collapsed, facts["suspects"])))
+            plots.append(
+                ("Training curves, collapsed", partial(_collapse, collapsed, facts["suspects"]))
+            )
     return [{"title": title, "svg": svg(draw, title, SIZE)} for title, draw in plots]
 
 
-def _by_compute(runs: Sequence[Row], lines: Mapping[str, Any], facts: Mapping[str, Any]) -> Draw:
-    def draw(axes: Axes) -> None:
-        _band(axes, lines.get("flops", ()), "flops", ACCENT)
-        _points(axes, runs, "flops", "width")
-        for target in facts.get("predictions", ()):
-            for guess in target["predictions"][:1]:
-                _target(axes, target["flops"], guess)
-        logarithmic(axes, "training compute, FLOP", LOSS)
-
-    return draw
-
-
-def _by_data(runs: Sequence[Row], lines: Mapping[str, Any]) -> Draw:
-    def draw(axes: Axes) -> None:
-        for _, rows in _grouped(lines.get("tokens", ()), "params"):
-            _band(axes, rows, "tokens", FAINT)
-        _points(axes, runs, "tokens", "width")
-        _frame(axes, runs)
-        logarithmic(axes, "training tokens", LOSS)
-
-    return draw
+def _by_compute(
+    runs: Sequence[Row], lines: Mapping[str, Any], facts: Mapping[str, Any], axes: Axes
+) -> None:
+    _band(axes, lines.get("flops", ()), "flops", ACCENT)
+    _points(axes, runs, "flops", "width")
+    for target in facts.get("predictions", ()):
+        for guess in target["predictions"][:1]:
+            _target(axes, target["flops"], guess)
+    logarithmic(axes, "training compute, FLOP", LOSS)
 
 
-def _valleys(runs: Sequence[Row], lines: Mapping[str, Any]) -> Draw:
+def _by_data(runs: Sequence[Row], lines: Mapping[str, Any], axes: Axes) -> None:
+    for _, rows in _grouped(lines.get("tokens", ()), "params"):
+        _band(axes, rows, "tokens", FAINT)
+    _points(axes, runs, "tokens", "width")
+    _frame(axes, runs)
+    logarithmic(axes, "training tokens", LOSS)
+
+
+def _valleys(runs: Sequence[Row], lines: Mapping[str, Any], axes: Axes) -> None:
     marked = [run | {"budget": float(f"{run['flops']:.1g}")} for run in map(dict, runs)]
-
-    def draw(axes: Axes) -> None:
-        for _, rows in _grouped(lines.get("params", ()), "flops"):
-            _band(axes, rows, "params", FAINT)
-        _points(axes, marked, "params", "budget", joined=True)
-        _frame(axes, runs)
-        logarithmic(axes, "parameters", LOSS)
-
-    return draw
+    for _, rows in _grouped(lines.get("params", ()), "flops"):
+        _band(axes, rows, "params", FAINT)
+    _points(axes, marked, "params", "budget", joined=True)
+    _frame(axes, runs)
+    logarithmic(axes, "parameters", LOSS)
 
 
-def _frontier(runs: Sequence[Row], lines: Mapping[str, Any]) -> Draw:
+def _frontier(runs: Sequence[Row], lines: Mapping[str, Any], axes: Axes) -> None:
     x = [row["flops"] for row in lines["flops"]]
-
-    def draw(axes: Axes) -> None:
-        for name, colour in (("params", ACCENT), ("tokens", WARM)):
-            label = f"optimal {'parameters' if name == 'params' else name}"
-            axes.plot(x, [row[name] for row in lines["flops"]], color=colour, label=label)
-            sizes = [run[name] for run in runs]
-            axes.plot([r["flops"] for r in runs], sizes, ".", color=colour, alpha=0.4, markersize=4)
-        axes.set_yscale("log")
-        legend(axes)
-        logarithmic(axes, "training compute, FLOP", "count")
-
-    return draw
+    for name, colour in (("params", ACCENT), ("tokens", WARM)):
+        label = f"optimal {'parameters' if name == 'params' else name}"
+        axes.plot(x, [row[name] for row in lines["flops"]], color=colour, label=label)
+        sizes = [run[name] for run in runs]
+        axes.plot([r["flops"] for r in runs], sizes, ".", color=colour, alpha=0.4, markersize=4)
+    axes.set_yscale("log")
+    legend(axes)
+    logarithmic(axes, "training compute, FLOP", "count")
 
 
-def _residuals(rows: Sequence[Row]) -> Draw:
-    def draw(axes: Axes) -> None:
-        axes.axhline(0, color=FAINT, linewidth=1)
-        for suspected, colour in ((False, ACCENT), (True, WARM)):
-            kept = [row for row in rows if row["suspected"] == suspected]
-            x, y = [r["flops"] for r in kept], [100 * r["residual"] for r in kept]
-            label = "suspected of bad training" if suspected and kept else None
-            axes.plot(x, y, "o", color=colour, markersize=4, label=label)
-            if label:
-                legend(axes)
-        logarithmic(axes, "training compute, FLOP", "above the law, %")
-
-    return draw
+def _residuals(rows: Sequence[Row], axes: Axes) -> None:
+    axes.axhline(0, color=FAINT, linewidth=1)
+    for suspected, colour in ((False, ACCENT), (True, WARM)):
+        kept = [row for row in rows if row["suspected"] == suspected]
+        x, y = [r["flops"] for r in kept], [100 * r["residual"] for r in kept]
+        label = "suspected of bad training" if suspected and kept else None
+        axes.plot(x, y, "o", color=colour, markersize=4, label=label)
+        if label:
+            legend(axes)
+    logarithmic(axes, "training compute, FLOP", "above the law, %")
 
 
 def _collapsed(facts: Mapping[str, Any], curves: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
@@ -120,20 +107,17 @@ def _collapsed(facts: Mapping[str, Any], curves: Mapping[str, Sequence[Row]]) ->
     return collapse(rows, ends, facts["fit"].get("E") or 0.0)
 
 
-def _collapse(found: Mapping[str, Any], suspects: Sequence[str]) -> Draw:
-    def draw(axes: Axes) -> None:
-        names = [name for name in found if name != "share"]
-        for index, name in enumerate(names):
-            bad = name in suspects
-            colour, label = (WARM, name) if bad else (shade_of(index, len(names)), None)
-            axes.plot(found["share"], found[name], color=colour, linewidth=0.9, label=label)
-        axes.axhline(1, color=FAINT, linewidth=1)
-        if suspects:
-            legend(axes)
-        axes.set_xlabel("share of the steps")
-        axes.set_ylabel("loss above E, over the law's at the end")
-
-    return draw
+def _collapse(found: Mapping[str, Any], suspects: Sequence[str], axes: Axes) -> None:
+    names = [name for name in found if name != "share"]
+    for index, name in enumerate(names):
+        bad = name in suspects
+        colour, label = (WARM, name) if bad else (shade_of(index, len(names)), None)
+        axes.plot(found["share"], found[name], color=colour, linewidth=0.9, label=label)
+    axes.axhline(1, color=FAINT, linewidth=1)
+    if suspects:
+        legend(axes)
+    axes.set_xlabel("share of the steps")
+    axes.set_ylabel("loss above E, over the law's at the end")
 
 
 def _points(axes: Axes, runs: Sequence[Row], x: str, group: str, joined: bool = False) -> None:

@@ -9,6 +9,7 @@ claims      every figure of the optima with its band
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def parabolas(fits: Fits, ours: "Ours") -> Drawn:
             continue
         optima = arm.optimum["all"]["optima"]
         title = f"Loss by size at equal compute, {name}"
-        found.append(_plot(title, _valleys(columns, optima)))
+        found.append(_plot(title, _valleys, columns, optima))
     return found
 
 
@@ -78,7 +79,7 @@ def optima(fits: Fits, ours: "Ours") -> Drawn:
     found = []
     if pairs:
         points = {n: (f["points"]["x"], f["points"]["y"]) for n, f in pairs.items()}
-        found.append(_plot("Optimal size by compute, published", _lines(points)))
+        found.append(_plot("Optimal size by compute, published", _lines, points))
     for count, counted in COUNTS.items():
         points = {}
         for name, arm in ours.arms.items():
@@ -86,7 +87,7 @@ def optima(fits: Fits, ours: "Ours") -> Drawn:
             if inside:
                 points[name] = [row["flops"] for row in inside], [row["params"] for row in inside]
         if points:
-            found.append(_plot(f"Optimal size by compute, ours, {counted}", _lines(points)))
+            found.append(_plot(f"Optimal size by compute, ours, {counted}", _lines, points))
     return found
 
 
@@ -97,11 +98,11 @@ def ladder(fits: Fits, ours: "Ours") -> Drawn:
         if "params" in fit.get("points", ()):
             rows = [dict(zip(fit["points"], row, strict=True))
                     for row in zip(*fit["points"].values(), strict=True)]  # fmt: skip
-            found.append(_plot("Loss by compute, published runs of the fit", _rungs(rows, [])))
+            found.append(_plot("Loss by compute, published runs of the fit", _rungs, rows, []))
             break
     for name, arm in ours.arms.items():
         told = (arm.facts.get("forecast") or {}).get("targets", [])
-        found.append(_plot(f"Loss by compute, {name}", _rungs(arm.runs, told)))
+        found.append(_plot(f"Loss by compute, {name}", _rungs, arm.runs, told))
     return found
 
 
@@ -147,7 +148,11 @@ def exponents(fits: Fits, ours: "Ours") -> Drawn:
         axes.axvline(0.5, color=FAINT, linewidth=0.8, linestyle="--")
         axes.set_xlabel("a of N ~ C^a")
 
-    return [_plot("Exponents of optimal size", draw, (4.6, 0.8 + 0.26 * len(rows)))] if rows else []
+    return (
+        [_plot("Exponents of optimal size", draw, size=(4.6, 0.8 + 0.26 * len(rows)))]
+        if rows
+        else []
+    )
 
 
 COUNTS = {
@@ -166,33 +171,28 @@ PLOTS: dict[str, Callable[[Fits, "Ours"], Drawn]] = {
 
 
 def _plot(
-    title: str, draw: Callable[[Axes], None], size: tuple[float, float] = SIZE
+    title: str, draw: Callable[..., None], *shown: Any, size: tuple[float, float] = SIZE
 ) -> dict[str, str]:
-    return {"title": title, "svg": svg(draw, title, size)}
+    """A plot that `draw` makes of what is `shown`."""
+    return {"title": title, "svg": svg(partial(draw, *shown), title, size)}
 
 
-def _valleys(
-    columns: Mapping[str, Any], optima: Sequence[Mapping[str, Any]]
-) -> Callable[[Axes], None]:
+def _valleys(columns: Mapping[str, Any], optima: Sequence[Mapping[str, Any]], axes: Axes) -> None:
     budgets = np.unique(columns["flops"])
-
-    def draw(axes: Axes) -> None:
-        for place, budget in enumerate(budgets):
-            if (valley := _valley(columns, budget)) is None:
-                continue
-            n, loss = valley
-            shade = shade_of(place, len(budgets))
-            axes.plot(n, loss, "o", color=shade, markersize=3.5)
-            line = np.geomspace(n.min(), n.max(), 40)
-            bend = np.polyfit(np.log(n), loss, 2)
-            axes.plot(line, np.polyval(bend, np.log(line)), color=shade, linewidth=0.9,
-                      label=f"{words.scientific(budget, 1)} FLOP")  # fmt: skip
-        inside = [row for row in optima if row["interior"]]
-        axes.plot([r["params"] for r in inside], [r["loss"] for r in inside], "x-", color=WARM)
-        legend(axes)
-        logarithmic(axes, "parameters", LOSS)
-
-    return draw
+    for place, budget in enumerate(budgets):
+        if (valley := _valley(columns, budget)) is None:
+            continue
+        n, loss = valley
+        shade = shade_of(place, len(budgets))
+        axes.plot(n, loss, "o", color=shade, markersize=3.5)
+        line = np.geomspace(n.min(), n.max(), 40)
+        bend = np.polyfit(np.log(n), loss, 2)
+        axes.plot(line, np.polyval(bend, np.log(line)), color=shade, linewidth=0.9,
+                  label=f"{words.scientific(budget, 1)} FLOP")  # fmt: skip
+    inside = [row for row in optima if row["interior"]]
+    axes.plot([r["params"] for r in inside], [r["loss"] for r in inside], "x-", color=WARM)
+    legend(axes)
+    logarithmic(axes, "parameters", LOSS)
 
 
 def _valley(columns: Mapping[str, Any], budget: float) -> tuple[np.ndarray, np.ndarray] | None:
@@ -201,47 +201,40 @@ def _valley(columns: Mapping[str, Any], budget: float) -> tuple[np.ndarray, np.n
     return (columns["params"][here], columns["loss"][here]) if here.sum() >= 3 else None
 
 
-def _lines(points: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Callable[[Axes], None]:
-    def draw(axes: Axes) -> None:
-        for place, (name, (x, y)) in enumerate(points.items()):
-            shade, label = shade_of(place + 1, len(points) + 1), name
-            if len(x) > 1:
-                slope, level = np.polyfit(np.log(x), np.log(y), 1)
-                ends = np.array([min(x), max(x)])
-                axes.plot(ends, np.exp(level) * ends**slope, color=shade, linewidth=1)
-                label = f"{name}: {slope:.3f}"
-            axes.plot(x, y, "o", color=shade, markersize=3.5, label=label)
-        axes.set_yscale("log")
-        legend(axes)
-        logarithmic(axes, "training compute, FLOP", "optimal parameters")
-
-    return draw
+def _lines(points: Mapping[str, tuple[Sequence[float], Sequence[float]]], axes: Axes) -> None:
+    for place, (name, (x, y)) in enumerate(points.items()):
+        shade, label = shade_of(place + 1, len(points) + 1), name
+        if len(x) > 1:
+            slope, level = np.polyfit(np.log(x), np.log(y), 1)
+            ends = np.array([min(x), max(x)])
+            axes.plot(ends, np.exp(level) * ends**slope, color=shade, linewidth=1)
+            label = f"{name}: {slope:.3f}"
+        axes.plot(x, y, "o", color=shade, markersize=3.5, label=label)
+    axes.set_yscale("log")
+    legend(axes)
+    logarithmic(axes, "training compute, FLOP", "optimal parameters")
 
 
 def _rungs(
-    rows: Sequence[Mapping[str, Any]], told: Sequence[Mapping[str, Any]]
-) -> Callable[[Axes], None]:
+    rows: Sequence[Mapping[str, Any]], told: Sequence[Mapping[str, Any]], axes: Axes
+) -> None:
     def work(row: Mapping[str, Any]) -> float:
         return float(row.get("flops") or 6 * row["params"] * row["tokens"])
 
     groups = _by_ratio(rows)
-
-    def draw(axes: Axes) -> None:
-        for place, (label, some) in enumerate(groups.items()):
-            mine = sorted(some, key=work)
-            shade, style = shade_of(place, len(groups)), "o" if " to " in label else "o-"
-            axes.plot([work(r) for r in mine], [r["loss"] for r in mine], style, color=shade,
-                      markersize=3.5, linewidth=0.9, label=f"{label} tokens each")  # fmt: skip
-        for target in told:
-            guess = target["predictions"][0]
-            low, high = guess.get("low", guess["loss"]), guess.get("high", guess["loss"])
-            axes.plot([target["flops"]] * 2, [low, high], "_-", color=WARM, markersize=7)
-            axes.plot([target["flops"]], [guess["loss"]], "s", color=WARM, markersize=4)
-        axes.set_yscale("log")
-        legend(axes)
-        logarithmic(axes, "training compute, FLOP", "loss, nats per token")
-
-    return draw
+    for place, (label, some) in enumerate(groups.items()):
+        mine = sorted(some, key=work)
+        shade, style = shade_of(place, len(groups)), "o" if " to " in label else "o-"
+        axes.plot([work(r) for r in mine], [r["loss"] for r in mine], style, color=shade,
+                  markersize=3.5, linewidth=0.9, label=f"{label} tokens each")  # fmt: skip
+    for target in told:
+        guess = target["predictions"][0]
+        low, high = guess.get("low", guess["loss"]), guess.get("high", guess["loss"])
+        axes.plot([target["flops"]] * 2, [low, high], "_-", color=WARM, markersize=7)
+        axes.plot([target["flops"]], [guess["loss"]], "s", color=WARM, markersize=4)
+    axes.set_yscale("log")
+    legend(axes)
+    logarithmic(axes, "training compute, FLOP", "loss, nats per token")
 
 
 def _by_ratio(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
