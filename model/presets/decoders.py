@@ -132,7 +132,9 @@ def _qwen_3_moe() -> ModelConfig:
     )
 
 
-def _gemma(depth: int, width: int, heads: int, kv_heads: int, ffn_width: int) -> ModelConfig:
+def _gemma(
+    depth: int, width: int, heads: int, kv_heads: int, ffn_width: int, *, head_dim: int = 256
+) -> ModelConfig:
     """Gemma (Gemma Team 2024a, table 1)."""
     return ModelConfig(
         vocab_size=256_000,
@@ -141,11 +143,25 @@ def _gemma(depth: int, width: int, heads: int, kv_heads: int, ffn_width: int) ->
         depth=depth,
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=256,
+        head_dim=head_dim,
         ffn_width=ffn_width,
         norm_epsilon=1e-6,
         activation="geglu",
         scale_embedding=True,
+    )
+
+
+def _gemma_2(
+    depth: int, width: int, heads: int, kv_heads: int, ffn_width: int, *, head_dim: int = 256
+) -> ModelConfig:
+    """Gemma 2 (Gemma Team 2024, table 1): norms on both sides, capped scores, local layers."""
+    return replace(
+        _gemma(depth, width, heads, kv_heads, ffn_width, head_dim=head_dim),
+        norm_placement="sandwich",
+        window=4096,
+        window_layers=(True, False),
+        attention_softcap=50.0,
+        logit_softcap=30.0,
     )
 
 
@@ -211,38 +227,6 @@ def _pythia(depth: int, width: int, heads: int, *, vocab_size: int = 50_304) -> 
         activation="gelu",
         bias="all",
         tie_embeddings=False,
-    )
-
-
-def _gemma_2(
-    depth: int,
-    width: int,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    ffn_width: int,
-    *,
-    attention_scale: float | None = None,
-) -> ModelConfig:
-    """Gemma 2 (Gemma Team 2024, table 1): norms on both sides, capped scores, local layers."""
-    return ModelConfig(
-        vocab_size=256_000,
-        context=8192,
-        width=width,
-        depth=depth,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        ffn_width=ffn_width,
-        norm_placement="sandwich",
-        norm_epsilon=1e-6,
-        activation="geglu",
-        window=4096,
-        window_layers=(True, False),
-        attention_scale=attention_scale,
-        attention_softcap=50.0,
-        logit_softcap=30.0,
-        scale_embedding=True,
     )
 
 
@@ -336,9 +320,11 @@ DECODERS: dict[str, ModelConfig] = {
     "qwen2.5-14b": _qwen(48, 5120, 40, 8, 13_824, norm_epsilon=1e-5),
     "qwen2.5-32b": _qwen(64, 5120, 40, 8, 27_648, norm_epsilon=1e-5),
     "qwen2.5-72b": _qwen(80, 8192, 64, 8, 29_568, norm_epsilon=1e-5),
-    "gemma-2-2b": _gemma_2(26, 2304, 8, 4, 256, 9216),
-    "gemma-2-9b": _gemma_2(42, 3584, 16, 8, 256, 14_336),
-    "gemma-2-27b": _gemma_2(46, 4608, 32, 16, 128, 36_864, attention_scale=1 / 12),
+    "gemma-2-2b": _gemma_2(26, 2304, 8, 4, 9216),
+    "gemma-2-9b": _gemma_2(42, 3584, 16, 8, 14_336),
+    "gemma-2-27b": replace(
+        _gemma_2(46, 4608, 32, 16, 36_864, head_dim=128), attention_scale=1 / 12
+    ),
     "mixtral-8x7b": _mixtral(),
     "qwen3-0.6b": _qwen_3(28, 1024, 16, 3072, tied=True),
     "qwen3-1.7b": _qwen_3(28, 2048, 16, 6144, tied=True),
