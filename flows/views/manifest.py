@@ -5,6 +5,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from cluster.tracking import flatten
 from flows.views.output import Output, estimate, human, shorten
 from tasks.report.words import duration
 
@@ -72,13 +73,9 @@ def _figure(value: float, interval: list[float] | None) -> str:
     return f"{value:,.0f}" if whole else estimate(value, interval)
 
 
-def _named(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Every value by its dotted name."""
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _named(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", _text(value)
+    yield from ((name, _text(value)) for name, value in flatten(values))
 
 
 def _text(value: Any) -> str:

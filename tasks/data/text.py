@@ -9,7 +9,6 @@ or row), `license` and `label` (the class a source gives its rows; both nullable
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,12 +49,7 @@ class TextWriter:
     def __enter__(self) -> "TextWriter":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:

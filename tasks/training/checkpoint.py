@@ -28,7 +28,7 @@ from safetensors import SafetensorError
 
 from cluster import handover
 from cluster.errors import BadInput
-from cluster.files import sync
+from cluster.files import sync, write_atomically
 from cluster.home import apart
 from cluster.locks import lock
 from cluster.names import inside
@@ -356,11 +356,7 @@ def _checked(results: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def _write_record(path: Path, checkpoint: Checkpoint) -> None:
     values: dict[str, Any] = asdict(checkpoint)
     del values["path"]
-    with path.open("w") as file:
-        json.dump(values | {"digest": _digest(values)}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    sync(path.parent)
+    write_atomically(path, json.dumps(values | {"digest": _digest(values)}, indent=1))
 
 
 def _digest(values: Mapping[str, Any]) -> str:

@@ -31,6 +31,7 @@ from tasks.training.early_stopping import VALIDATION
 from tasks.training.engine import advance, clipped, discard, gradients, start_engine
 from tasks.training.feed import Feed
 from tasks.training.history import history
+from tasks.training.in_flight import Asked, Unread
 from tasks.training.job import CHECKPOINTS, Preempted, TrainJob
 from tasks.training.micro_batches import mean_loss
 from tasks.training.oom import release, smaller
@@ -42,7 +43,6 @@ from tasks.training.spikes import LossWatch, Spike, skip
 from tasks.training.telemetry import MetricsFile, Reporter, Row, speed
 from tasks.training.tensor_parallel import divided, whole_reader
 from tasks.training.tracing import traced
-from tasks.training.unread import Asked, Unread
 
 STDERR = 2  # sys.stderr may have been replaced by something without a file
 log = logging.getLogger("headrace.train")

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cluster.errors import BadInput
 from cluster.placement import Placement
 from model.config import ModelConfig
+from tasks.training.context_parallel import Rule, check_rules, network_rules
 from tasks.training.settings import PretrainSettings
 
 if TYPE_CHECKING:
@@ -69,15 +69,8 @@ def check_tensor_parallel(
     config: ModelConfig, training: PretrainSettings, placement: Placement
 ) -> None:
     """Raise BadInput when workers cannot have a network together as the placement says."""
-    workers = placement.tensor_parallel
-    if workers == 1:
-        return
-    for holds, name, value, allowed in _rules(config, training, placement):
-        if not holds:
-            raise BadInput(
-                f"placement.tensor_parallel is {workers}, and {name} is {value}: {allowed}; "
-                "change one of them, or set tensor_parallel to 1"
-            )
+    if (workers := placement.tensor_parallel) > 1:
+        check_rules("tensor_parallel", workers, _rules(config, training, placement))
 
 
 def whole_reader(read: "Read", module: "nn.Module", size: int) -> "Read":
@@ -122,21 +115,12 @@ def _part_name(name: str, rank: int, size: int) -> str:
     return f"{name}[{rank}/{size}]" if size > 1 else name
 
 
-def _rules(
-    config: ModelConfig, training: PretrainSettings, placement: Placement
-) -> Iterator[tuple[bool, str, object, str]]:
-    """What must hold, of what, its value, and what is allowed."""
+def _rules(config: ModelConfig, training: PretrainSettings, placement: Placement) -> Iterator[Rule]:
     workers = placement.tensor_parallel
-    cells = config.recurrent and config.recurrent.cell
-    yield cells is None, "model.recurrent.cell", cells, "only attention can be divided"
+    yield from network_rules(config, "divided")
     for name in ("heads", "kv_heads", "ffn_width"):
         size = getattr(config, name)
         yield size % workers == 0, f"model.{name}", size, "each worker needs as many of them"
-    positions, plain = config.positions, ("rope", "learned", "sinusoidal")
-    yield positions in plain, "positions", positions, f"only {', '.join(plain)} can be divided"
-    for name in ("experts", "latent", "multi_token"):
-        value = getattr(config, name)
-        yield not value, name, value, "only networks without can be divided"
     norm = config.qk_norm
     yield norm != "all", "qk_norm", norm, "a norm over all heads needs them in one place"
     drops = placement.compile and config.dropout > 0
