@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from tasks.dense.settings import DenseSettings
 from tasks.tuning.classify.settings import ClassifySettings
 from tasks.tuning.files import python_rows, row_file
 from tasks.tuning.pairs import snippets_of_python
-from tasks.tuning.rows import Snippet, read_snippets, sides, split
+from tasks.tuning.rows import Snippet, read_snippets, sides
 from tasks.tuning.sources import classes_of, labelled_rows
 from tasks.vectors.table import WordVectors
 
@@ -87,12 +88,8 @@ def _classed(settings: DenseSettings) -> tuple[list[Snippet], list[Snippet], Cou
 
 
 def _numbered(settings: DenseSettings) -> tuple[list[Snippet], list[Snippet], Counter[str]]:
-    measured = None if settings.heldout is None else _read(settings, settings.heldout)
-    found = _read(settings, settings.data)
-    train, heldout, rejects = sides(found, measured, settings.heldout_share, split)
-    if not train or not heldout:
-        raise BadInput(f"'{settings.data}' leaves {len(train)} training and {len(heldout)} rows")
-    return train, heldout, rejects
+    read = partial(_read, settings)
+    return sides(settings.data, settings.heldout, settings.heldout_share, read)
 
 
 def _read(settings: DenseSettings, data: str) -> list[Snippet]:
@@ -107,14 +104,4 @@ def _read(settings: DenseSettings, data: str) -> list[Snippet]:
 def _labels(rows: Sequence[Snippet], names: Sequence[str]) -> np.ndarray:
     if names:
         return np.array([names.index(row.label) for row in rows], np.int64)
-    return np.array([[_number(row)] for row in rows], np.float32)
-
-
-def _number(row: Snippet) -> float:
-    try:
-        value = float(row.label)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise BadInput(f"'{row.label}' of the text '{row.text[:40]}' is no number; mse takes some")
-    return value
+    return np.array([[row.number()] for row in rows], np.float32)

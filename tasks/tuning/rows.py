@@ -3,7 +3,9 @@
 The order of rows is that of a hash of their content, so it is the same on every machine.
 """
 
+import contextlib
 import hashlib
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -82,6 +84,15 @@ class Snippet:
     def order(self) -> str:
         """The key rows are sorted by."""
         return digest(*self.texts, *self.classes, self.group)
+
+    def number(self) -> float:
+        """Its label as a number. Raises BadInput for what is none."""
+        with contextlib.suppress(ValueError):
+            if math.isfinite(value := float(self.label)):
+                return value
+        raise BadInput(
+            f"'{self.label}' of the text '{self.text[:40]}' is no number; each row needs one here"
+        )
 
     def record(self) -> dict[str, Any]:
         """The row as `predictions.jsonl` keeps it."""
@@ -283,14 +294,18 @@ def split_each_class(
 
 
 def sides(
-    found: list[Single],
-    measured: list[Single] | None,
+    data: str,
+    measured_on: str | None,
     heldout_share: float,
-    divide: Callable[[list[Single], float], tuple[list[Single], list[Single]]],
+    read: Callable[[str], list[Single]],
+    divide: Callable[[list[Single], float], tuple[list[Single], list[Single]]] = split,
 ) -> tuple[list[Single], list[Single], Counter[str]]:
     """Training rows, held-out rows and why others are neither: each occurs once, and nothing that
-    is measured on is trained on. Without rows to measure on, `divide` holds out a share.
+    is measured on is trained on. Without a file to measure on, `divide` holds out a share of the
+    other. Raises BadInput where a side is empty.
     """
+    measured = None if measured_on is None else read(measured_on)
+    found = read(data)
     rows = distinct(found, lambda row: row.key)
     rejects = Counter(repeated_text=len(found) - len(rows))
     if measured is None:
@@ -301,6 +316,11 @@ def sides(
         known = {row.key for row in heldout}
         train = [row for row in rows if row.key not in known]
         rejects["also_held_out"] = len(rows) - len(train)
+    if not train or not heldout:
+        raise BadInput(
+            f"'{data}' leaves {len(train)} rows to train on and {len(heldout)} to measure on; it "
+            "takes one of each"
+        )
     return train, heldout, +rejects
 
 

@@ -39,16 +39,17 @@ def labelled_rows(
     Raises BadInput when a row is unusable, one side is empty, training rows have fewer than two
     classes, or held-out rows have a class that those lack.
     """
-    measured = None if settings.heldout is None else _snippets(settings, settings.heldout)
-    found = _snippets(settings, settings.data)
-    several = {row.labels is not None for row in (*found, *(measured or ()))}
+    files = filter(None, (settings.heldout, settings.data))
+    found = {data: _snippets(settings, data) for data in files}
+    several = {row.labels is not None for rows in found.values() for row in rows}
     if len(several) > 1:
         raise BadInput(
             f"'{settings.data}': some rows have one class in '{settings.label}' and some a list; "
             "write lists in all of them, or in none"
         )
     divide = split if several == {True} else split_each_class
-    train, heldout, rejects = sides(found, measured, settings.heldout_share, divide)
+    asked = (settings.data, settings.heldout, settings.heldout_share)
+    train, heldout, rejects = sides(*asked, found.__getitem__, divide)
     _check_classes(settings, train, heldout)
     return train, heldout, rejects
 
@@ -130,10 +131,10 @@ def _check_classes(
     settings: ClassifySettings, train: list[Snippet], heldout: list[Snippet]
 ) -> None:
     classes = set(classes_of(train))
-    if len(classes) < 2 or not heldout:
+    if len(classes) < 2:
         raise BadInput(
-            f"'{settings.data}' leaves {len(train)} training rows of {len(classes)} class(es) and "
-            f"{len(heldout)} held-out rows; it takes two classes and a row to measure on"
+            f"'{settings.data}' leaves {len(train)} training rows of {len(classes)} class(es); it "
+            "takes two classes"
         )
     if unknown := sorted(set(classes_of(heldout)) - classes):
         raise BadInput(f"held-out rows have classes no training row has: {', '.join(unknown[:5])}")

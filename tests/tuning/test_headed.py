@@ -1,6 +1,7 @@
 """Stages `regress`, `label` and `extract`: rows, alignment, figures, and a tiny tuning of each."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -238,13 +239,14 @@ def test_questions_are_read_in_the_forms_that_there_are(tmp_path: Path) -> None:
     none = {"id": "n", "question": "Who?", "answers": [], "is_impossible": True}
     squad = {"data": [{"paragraphs": [{"context": CONTEXT, "qas": [given, none]}]}]}
     settings = ExtractSettings(data=write(tmp_path / "rows.jsonl", rows))
-    found, rejects = read_questions(settings, settings.data)
+    rejects = Counter[str]()
+    found = read_questions(settings, rejects, settings.data)
     assert {one.question: one.answers for one in found} == {
         "What colour?": (("red", at),), "2": (("red", at),), "3": (), "5": (("red", at),),
     }  # fmt: skip
     assert rejects == {"answer_not_in_context": 1}
     (tmp_path / "squad.json").write_text(json.dumps(squad))
-    found, _ = read_questions(settings, str(tmp_path / "squad.json"))
+    found = read_questions(settings, rejects, str(tmp_path / "squad.json"))
     assert {one.id: one.answers for one in found} == {"q": (("red", at),), "n": ()}
 
 

@@ -26,7 +26,7 @@ from tasks.tuning.distill.lessons import ClassLessons, Lessons, TokenLessons, co
 from tasks.tuning.distill.settings import DistillSettings
 from tasks.tuning.files import row_file
 from tasks.tuning.headed import share_rows
-from tasks.tuning.rows import Snippet, read_snippets, sides, split
+from tasks.tuning.rows import Snippet, read_snippets, sides
 from tasks.tuning.sources import describe
 from tasks.tuning.supervised import parted
 
@@ -85,17 +85,12 @@ def texts_of(settings: DistillSettings) -> tuple[list[Snippet], list[Snippet], C
     """Texts to learn from, texts to measure on, and why others are neither; no text is on both
     sides. Raises BadInput where a side is empty.
     """
-    fields = {"text": settings.text, "label": settings.label}
-    read = partial(read_snippets, **fields, written=settings, unlabelled=True)
-    measured = None if settings.heldout is None else read(row_file(settings.heldout))
-    found = read(row_file(settings.data))
-    train, heldout, rejects = sides(found, measured, settings.heldout_share, split)
-    if not train or not heldout:
-        raise BadInput(
-            f"'{settings.data}' leaves {len(train)} texts to learn from and {len(heldout)} to "
-            "measure on; it takes one of each at least"
-        )
-    return train, heldout, rejects
+
+    def read(data: str) -> list[Snippet]:
+        fields = {"text": settings.text, "label": settings.label}
+        return read_snippets(row_file(data), **fields, written=settings, unlabelled=True)
+
+    return sides(settings.data, settings.heldout, settings.heldout_share, read)
 
 
 def lessons_of(

@@ -5,13 +5,13 @@ token; the answer of a text is the likeliest span of all its windows, or none, w
 is likelier in every one of them (Devlin et al. 2019, section 4.3) and training had such questions.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from cluster.errors import BadInput
 from model.config import ModelConfig
 from model.head_config import Head
 from tasks.tokens.encoder import Encoder
@@ -20,7 +20,7 @@ from tasks.tuning.extract.metrics import exact_match, nearest_sentence, word_f1
 from tasks.tuning.extract.rows import Question, read_questions
 from tasks.tuning.extract.settings import ExtractSettings
 from tasks.tuning.headed import Outcome, Task, arrays_of
-from tasks.tuning.rows import sides, split
+from tasks.tuning.rows import sides
 
 NOWHERE = (0, 0)
 LIKELIEST = 20
@@ -40,17 +40,9 @@ class Window:
 
 def prepare(settings: ExtractSettings, encoder: Encoder, config: ModelConfig) -> Task:
     """The task of a file of questions. Raises BadInput where one side has none."""
-    found, rejects = read_questions(settings, settings.data)
-    measured = None
-    if settings.heldout is not None:
-        measured, more = read_questions(settings, settings.heldout)
-        rejects += more
-    train, heldout, others = sides(found, measured, settings.heldout_share, split)
-    if not train or not heldout:
-        raise BadInput(
-            f"'{settings.data}' leaves {len(train)} training questions and {len(heldout)} held-out "
-            f"ones, {dict(rejects)} set aside; it takes one of each"
-        )
+    rejects = Counter[str]()
+    read, share = partial(read_questions, settings, rejects), settings.heldout_share
+    train, heldout, others = sides(settings.data, settings.heldout, share, read)
     frame = read_frame(encoder, 2, config.family)
     cut = partial(_windows, encoder, frame, settings, min(settings.length, config.context))
     taught, asked = list(cut(train)), list(cut(heldout))

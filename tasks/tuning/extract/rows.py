@@ -43,11 +43,11 @@ class Question:
         return digest(self.key, *(text for text, _ in self.answers))
 
 
-def read_questions(settings: ExtractSettings, data: str) -> tuple[list[Question], Counter[str]]:
-    """The questions of a file, and how many were set aside because an answer is not where it is
-    said to be. Raises BadInput naming the line for a row that is none.
+def read_questions(settings: ExtractSettings, rejects: Counter[str], data: str) -> list[Question]:
+    """The questions of a file; those whose answer is not where it is said to be are counted.
+    Raises BadInput naming the line for a row that is none.
     """
-    path, rejects = row_file(data), Counter[str]()
+    path = row_file(data)
     found: list[Question] = []
     for number, row in read_row_file(path):
         for asked, name in _flat(row, settings, number):
@@ -61,7 +61,7 @@ def read_questions(settings: ExtractSettings, data: str) -> tuple[list[Question]
                 rejects["answer_not_in_context"] += 1
             else:
                 found.append(Question(question, context, answers, name))
-    return sorted(found, key=lambda one: one.order), rejects
+    return sorted(found, key=lambda one: one.order)
 
 
 def _flat(

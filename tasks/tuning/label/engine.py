@@ -26,7 +26,7 @@ from tasks.tuning.headed import Arrays, Outcome, Task, arrays_of
 from tasks.tuning.label import metrics
 from tasks.tuning.label.rows import Sentence, are_spans, read_sentences
 from tasks.tuning.label.settings import LabelSettings
-from tasks.tuning.rows import sides, split
+from tasks.tuning.rows import sides
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,13 @@ def prepare(settings: LabelSettings, encoder: Encoder, config: ModelConfig) -> T
     """The task of a file of tagged sentences. Raises BadInput where one side has no sentence, or
     training has fewer than two tags.
     """
-    measured = None if settings.heldout is None else read_sentences(settings, settings.heldout)
-    found = read_sentences(settings, settings.data)
-    train, heldout, rejects = sides(found, measured, settings.heldout_share, split)
+    read, share = partial(read_sentences, settings), settings.heldout_share
+    train, heldout, rejects = sides(settings.data, settings.heldout, share, read)
     names = sorted({tag for one in train for tag in one.tags})
-    if len(names) < 2 or not heldout:
+    if len(names) < 2:
         raise BadInput(
-            f"'{settings.data}' leaves {len(train)} training sentences with {len(names)} tag(s) "
-            f"and {len(heldout)} held-out ones; it takes two tags and a sentence to measure on"
+            f"'{settings.data}' leaves {len(train)} training sentences with {len(names)} tag(s); "
+            "it takes two tags"
         )
     frame, length = read_frame(encoder, 1, config.family), min(settings.length, config.context)
     last = config.family == "decoder"

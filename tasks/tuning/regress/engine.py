@@ -4,13 +4,11 @@ The head learns numbers less their mean, over their standard deviation, which `c
 `headrace_values`: a number is mean + deviation x logit.
 """
 
-import math
 from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from cluster.errors import BadInput
 from model.config import ModelConfig
 from model.head_config import Head
 from tasks.tokens.encoder import Encoder
@@ -18,21 +16,20 @@ from tasks.tuning.classify.engine import encode
 from tasks.tuning.files import row_file
 from tasks.tuning.headed import Outcome, Task, arrays_of, pooling_of
 from tasks.tuning.regress.settings import RegressSettings
-from tasks.tuning.rows import Snippet, read_snippets, sides, split
+from tasks.tuning.rows import Snippet, read_snippets, sides
 
 
 def prepare(settings: RegressSettings, encoder: Encoder, config: ModelConfig) -> Task:
     """The task of a file of texts with numbers. Raises BadInput for what is none, and where a side
     has no row.
     """
-    measured = None if settings.heldout is None else _read(settings, settings.heldout)
-    found = _read(settings, settings.data)
-    train, heldout, rejects = sides(found, measured, settings.heldout_share, split)
-    if not train or not heldout:
-        raise BadInput(
-            f"'{settings.data}' leaves {len(train)} training rows and {len(heldout)} held-out "
-            "rows; it takes one of each"
-        )
+
+    def read(data: str) -> list[Snippet]:
+        text, value, second = settings.text, settings.value, settings.second
+        return read_snippets(row_file(data), text, value, second, written=settings)
+
+    share = settings.heldout_share
+    train, heldout, rejects = sides(settings.data, settings.heldout, share, read)
     length = min(settings.length, config.context)
     rows, cut = encode(encoder, config, train, length)
     values = _values(train)
@@ -53,23 +50,9 @@ def prepare(settings: RegressSettings, encoder: Encoder, config: ModelConfig) ->
     )
 
 
-def _read(settings: RegressSettings, data: str) -> list[Snippet]:
-    text, value, second = settings.text, settings.value, settings.second
-    return read_snippets(row_file(data), text, value, second, written=settings)
-
-
 def _values(rows: Sequence[Snippet]) -> np.ndarray:
     """The number of each row, [rows]."""
-    found = []
-    for row in rows:
-        try:
-            value = float(row.label)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise BadInput(f"'{row.label}' of the text '{row.text[:40]}' is no number")
-        found.append(value)
-    return np.array(found)
+    return np.array([row.number() for row in rows])
 
 
 def _measure(
