@@ -7,6 +7,7 @@ safetensors all load a flipped bit without complaint.
 
 import hashlib
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +92,15 @@ class Manifest(Record):
         return cls.model_validate_json(b"{\n" + lines)
 
 
+def named_inputs(inputs: Mapping[str, str | list[str]]) -> Iterator[tuple[str, str]]:
+    """The fingerprint of each of a manifest's `inputs`, with the argument that it is."""
+    for name, value in inputs.items():
+        yield from ((name, one) for one in ([value] if isinstance(value, str) else value))
+
+
 def parents(manifest: Manifest) -> list[str]:
     """The fingerprints of an artifact's direct inputs."""
-    flat: list[str] = []
-    for value in manifest.inputs.values():
-        flat.extend([value] if isinstance(value, str) else value)
-    return flat
+    return [fingerprint for _, fingerprint in named_inputs(manifest.inputs)]
 
 
 def difference(want: FileRecord, got: FileRecord) -> str | None:

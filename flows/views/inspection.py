@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.artifact import Artifact, faults, misplaced
+from cluster.manifest import named_inputs
 from cluster.runs import survey
 from cluster.store import Store
 
@@ -79,9 +80,7 @@ def _artifact_node(artifact: Artifact) -> dict[str, Any]:
 
 
 def _edges(artifact: Artifact, names: dict[str, str]) -> list[dict[str, str]]:
-    found = []
-    for role, value in artifact.manifest.inputs.items():
-        for fingerprint in [value] if isinstance(value, str) else value:
-            target = names.get(fingerprint, f"(removed) {fingerprint[:8]}")
-            found.append({"from": artifact.name, "to": target, "as": role})
-    return found
+    return [
+        {"from": artifact.name, "to": names.get(one, f"(removed) {one[:8]}"), "as": role}
+        for role, one in named_inputs(artifact.manifest.inputs)
+    ]

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from cluster.manifest import named_inputs
 from cluster.tracking import flatten
 from flows.views.output import Output, estimate, human, shorten
 from tasks.report.words import duration
@@ -39,19 +40,13 @@ def show_manifest(out: Output, found: Mapping[str, Any]) -> None:
     settings = found["settings"]
     sections = {
         "settings": _named(settings.get("settings", settings)),
-        "made from": _inputs(found["inputs"]),
+        "made from": ((name, one[:DIGITS]) for name, one in named_inputs(found["inputs"])),
         "facts": _named(facts),
         "took": _named(found["resources"]),
         "libraries": _named(found["libraries"]),
     }
     for title, rows in sections.items():
         out.section((title, ""), rows, MOST_ROWS)
-
-
-def _inputs(inputs: Mapping[str, str | list[str]]) -> Iterator[tuple[str, str]]:
-    for name, prints in inputs.items():
-        for fingerprint in [prints] if isinstance(prints, str) else prints:
-            yield name, fingerprint[:DIGITS]
 
 
 def show_metrics(

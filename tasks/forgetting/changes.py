@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cluster.artifact import Artifact
+from cluster.manifest import named_inputs
 from cluster.store import Spec
 from tasks.data.reading.erasures import Erasure
 from tasks.forgetting.exposure import Seen, is_training
@@ -116,11 +117,7 @@ def _way(
     old: Artifact, before: Mapping[str, Change], seen: Sequence[Seen] | None
 ) -> tuple[str, int, int, str]:
     """How what takes its place is made, from which step of how many, and why not otherwise."""
-    inputs = {
-        name: before.get(print_)
-        for name, value in old.manifest.inputs.items()
-        for print_ in ([value] if isinstance(value, str) else value)
-    }
+    inputs = {name: before.get(one) for name, one in named_inputs(old.manifest.inputs)}
     kept = all(change is None or _keeps(change) for change in inputs.values())
     if kept and is_text(old):
         return REWRITTEN, 0, 0, ""

@@ -98,7 +98,7 @@ def _texts(path: Path) -> Iterator[str]:
     """What a file holds, in pieces."""
     if path.suffix == ".parquet":
         table = pq.read_table(path)
-        strings = [f.name for f in table.schema if pa.types.is_string(f.type) or _is_large(f.type)]
+        strings = [f.name for f in table.schema if f.type in (pa.string(), pa.large_string())]
         for name in strings:
             yield from (text for text in table[name].to_pylist() if text)
     elif path.suffix not in WEIGHTS:
@@ -144,7 +144,3 @@ def _blank(match: re.Match[str]) -> str:
 
 def _letter(match: re.Match[str]) -> str:
     return chr(int(match[1], 16))
-
-
-def _is_large(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_large_string(kind))

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cluster.artifact import Artifact
+from cluster.manifest import named_inputs
 from tasks.forgetting.places import Places
 
 Influence = dict[str, Any]
@@ -46,8 +47,7 @@ def _rows_taken(inputs: Mapping[str, Any], affected: Mapping[str, Places]) -> in
     """How many of the rows are in what an artifact was made from."""
     return sum(
         places.holds
-        for name in inputs.values()
-        for fingerprint in ([name] if isinstance(name, str) else name)
+        for _, fingerprint in named_inputs(inputs)
         if (places := affected.get(fingerprint))
     )
 
