@@ -126,9 +126,9 @@ class Chaos:
                 if not cuts:
                     break
                 struck.append(f"cut {cut(home, seed)}")
-            named = re.findall(r"--rebuild [\w/.-]+", said) if "status" in run else []
-            more = named[0].split() if named else []
-            outcome = "remedy" if named or outcome == "remedy" else "same command"
+            named = named_in(said, judge) if "status" in run else None
+            more = named or []
+            outcome = "same command" if named is None and outcome != "remedy" else "remedy"
         if run.get("status") != "completed":
             return "person", said
         found, answered = _witness(run, judge), _answered(judge)
@@ -198,6 +198,17 @@ def _ended(process: "subprocess.Popen[str]", longest: float) -> tuple[dict[str, 
         run = json.loads(printed)
     errors = [str(stage["error"]) for stage in run.get("stages") or [] if stage.get("error")]
     return run, " ".join([str(run.get("error") or ""), *errors, f"status {process.returncode}"])
+
+
+def named_in(said: str, judge: Server) -> list[str] | None:
+    """What a message names to add to the command; a judge that it wants mended is. None if it names
+    nothing.
+    """
+    if "Mend that" in said:
+        judge.script = lambda body, call: completion("4")
+        return []
+    found = re.findall(r"--rebuild [\w/.-]+", said)
+    return found[0].split() if found else None
 
 
 def _answered(judge: Server) -> Counter[str]:

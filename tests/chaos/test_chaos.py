@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tasks.evaluation.judging.questions import Question
+from tests.chaos.__main__ import named_in
 from tests.chaos.nemesis import KINDS, Fault, cut, drawn, fail, strike
 from tests.chaos.witness import Witness, question
 from tests.endpoint import Server, completion
@@ -58,6 +59,15 @@ def test_a_judge_fails_as_often_as_it_is_told_to() -> None:
     judge = Server("", lambda body, call: completion("4"))
     fail(judge, Fault("judge", "error", 0.1, 2))
     assert [judge.script({}, call).status for call in range(4)] == [503, 503, 200, 200]
+
+
+def test_what_a_message_names_is_done() -> None:
+    judge = Server("", lambda body, call: completion("4"))
+    fail(judge, Fault("judge", "error", 0.1, 20))
+    assert named_in("steps: judge 'j' wrote no steps. Mend that and run again", judge) == []
+    assert judge.script({}, 0).status == 200
+    assert named_in("run `headrace run RECIPE --rebuild read`", judge) == ["--rebuild", "read"]
+    assert named_in("the disk is full", judge) is None
 
 
 def test_a_file_of_an_artifact_is_cut_in_two(tmp_path: Path) -> None:
