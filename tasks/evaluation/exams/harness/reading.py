@@ -91,8 +91,10 @@ def load_keys(path: Path, seen: tuple[Path, ...] = ()) -> Values:
         raise BadInput(f"{path} includes itself, by way of {' and '.join(map(str, seen))}")
     try:
         found = yaml.load(whole.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 (is safe)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadInput(f"exam {path} cannot be read as YAML: {error}") from error
+    except OSError as error:
+        raise BadInput(f"exam {path} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BadInput(f"exam {path} is no YAML: {error}") from error
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise BadInput(f"exam {path} is no mapping of keys; it needs name, kind, rows, prompt")
     if not is_task(found):
