@@ -21,9 +21,8 @@ def show_run(out: Output, record: dict[str, Any]) -> None:
         out.say(f"\nbelow {home()}:")
     for path in made:
         out.say(f"  {path.removeprefix(f'{home()}/')}")
-    if figures := headline(record["metrics"]):
-        out.say("")
-        out.table(("figure", "value"), ((name, number(v)) for name, v in figures.items()))
+    figures = headline(record["metrics"])
+    out.section(("figure", "value"), ((name, number(value)) for name, value in figures.items()))
     for stage in [s for s in stages if s["state"] == "failed"][1:]:  # the first is told at the end
         out.say(f"\n{stage['name']} failed too: {stage['error']}")
     out.say(f"\n{record['status']} in {duration(record['seconds'])}")

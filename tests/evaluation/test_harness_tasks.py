@@ -261,6 +261,7 @@ def test_texts_are_parted_where_the_first_ones_tokens_end(tiny: Any) -> None:
         ({"doc_to_textt": "a"}, "doc_to_textt: Extra inputs"),
         ({"filter_list": [{"name": "a", "filter": [{"function": "custom"}]}]}, "unknown filter"),
         ({"include": "parity.yaml"}, "includes itself"),
+        ({"include": "absent.yaml"}, "absent.yaml cannot be read: No such file"),
         ({"dataset_path": "org"}, "is no folder here; write json, csv"),
         ({"generation_kwargs": {"do_sample": True}}, "draws samples"),
     ],
