@@ -224,8 +224,10 @@ def test_a_network_that_no_process_holds_trains_and_goes_on_as_one_that_it_does(
     cut_short(cut, 8, zero_stage=3)
     assert losses(cut, zero_stage=3) == pytest.approx(expected, rel=1e-5)
     weights = [load_file(job.scratch / WEIGHTS) for job in (whole, cut)]
+    # The shards' sums are in another order, and Adam divides by what is nearly nothing where a
+    # gradient is: half a percent of one step at the rate of .02. On a CPU without AVX-512 it shows.
     for name, weight in weights[0].items():
-        torch.testing.assert_close(weights[1][name], weight, rtol=0, atol=1e-5)
+        torch.testing.assert_close(weights[1][name], weight, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("zero_stage", [2, 3])
