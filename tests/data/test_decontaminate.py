@@ -10,6 +10,7 @@ from cluster.stage import build
 from tasks.data.decontamination.settings import DecontaminateSettings
 from tasks.data.decontamination.stage import decontaminate
 from tasks.data.text import read_table
+from tasks.report.dataset_card import render
 
 QUESTION = (
     "How many grains of wheat lie on the last square of the board, if each doubles the one before?"
@@ -57,6 +58,7 @@ def test_documents_with_an_ngram_of_an_item_are_set_aside(store, text_artifact, 
     assert wheat["document"] == "texts.jsonl:2"
     assert (absent["id"], absent["dirty"], absent["found"]) == ("absent", False, 0)
     assert (short["id"], short["dirty"], short["ngrams"]) == ("short", True, 1)
+    assert "- board.jsonl: 2 of 3 items were found in the text" in render(out, store)
     assert out.manifest.facts["benchmarks"] == [
         {"name": "board.jsonl", "items": 3, "dirty": 2, "too_short": 1}
     ]
