@@ -22,12 +22,28 @@ from rich.text import Text
 from cluster.errors import sentence
 
 INTERRUPTED, TERMINATED = 130, 143  # the exit statuses that shells expect
-console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+
+
+class Terminal(Console):
+    """Where text goes as it stands."""
+
+    def __init__(self, stderr: bool = False):
+        super().__init__(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Rich would exit with 1 here: a reader who has seen enough is none of our failures."""
+        raise BrokenPipeError
+
+
+VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
+VISIBLE |= {0x7F: "␡"} | dict.fromkeys(range(0x80, 0xA0), "\ufffd")
+"""Control characters, C1's among them, and the signs that stand for them."""
+console = Terminal(stderr=True)
 
 
 def plain(text: object, style: str = "") -> Text:
     """Text to be shown as it stands; what would command a terminal is made visible."""
-    return Text(str(text).replace("\x1b", "␛"), style=style)
+    return Text(str(text).translate(VISIBLE), style=style)
 
 
 def tell(text: str, label: str = "", style: str = "") -> None:
@@ -55,7 +71,7 @@ class Output:
     def say(self, text: str) -> None:
         """Print a line for people; silent with `--json`."""
         if not self.as_json:
-            _stdout().print(plain(text), soft_wrap=True)
+            Terminal().print(plain(text), soft_wrap=True)
 
     def table(self, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
         """Print a table for people; silent with `--json`."""
@@ -66,7 +82,7 @@ class Output:
             table.add_column(plain(column), overflow="fold")  # what is shown can be copied, whole
         for row in rows:
             table.add_row(*(plain("" if cell is None else cell) for cell in row))
-        _stdout().print(table)
+        Terminal().print(table)
 
     def section(
         self,
@@ -84,10 +100,6 @@ class Output:
             self.table(columns, every[:most])
         if most is not None and len(every) > most:
             self.say(f" {len(every) - most} more: {has_all} them")
-
-
-def _stdout() -> Console:
-    return Console(markup=False, highlight=False, emoji=False)
 
 
 @contextmanager

@@ -82,6 +82,18 @@ def test_lines_and_tables_show_text_as_it_stands(
 def test_a_terminal_takes_no_commands_from_text(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=False).say("\x1b[2Jgone")
     assert capsys.readouterr().out == "␛[2Jgone\n"
+    Output(as_json=False).table(["seen"], [["a\x0e\x08\x9b2J\x00b\r"]])
+    assert "a␎␈\ufffd2J␀b␍" in capsys.readouterr().out
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    with pytest.raises(BrokenPipeError):
+        Output(as_json=False).say("the first of many lines")
 
 
 def test_errors_status_and_progress_show_text_as_it_stands(stderr: io.StringIO) -> None:
