@@ -8,9 +8,10 @@ from pathlib import Path
 from cluster.errors import BadInput
 from flows.recipe import validate
 from flows.yaml_values import read_yaml
-from tasks.data.reading.records import keys
+from tasks.data.reading.encodings import AUTO
+from tasks.data.reading.records import is_utf8, keys
 from tasks.data.reading.settings import SourceSettings
-from tasks.data.reading.sources import PYTHON, resolve
+from tasks.data.reading.sources import PYTHON, SourceFile, resolve
 
 SCHEMA = "headrace.schema.json"
 EMBEDDED = f"{PYTHON}stdlib"
@@ -102,9 +103,14 @@ def _source(path: str, text: str | None) -> str:
     """The lines of one source. Raises BadInput when it has no text."""
     if path == EMBEDDED:
         return f"  - path: {EMBEDDED}    # Python's own library to begin with: put your text here\n"
-    settings = SourceSettings(path=path)
-    fields = [] if "://" in path else _fields(settings)
+    settings, fields = SourceSettings(path=path), list[str]()
     lines = f"  - path: {json.dumps(path)}   # a file, glob, folder or URL\n"
+    if "://" not in path:
+        file = _first_file(settings)
+        if not is_utf8(file):
+            settings = settings.model_copy(update={"encoding": AUTO})
+            lines += f"    encoding: {AUTO}   # it is not UTF-8; or name it, such as cp1252\n"
+        fields = keys(file, settings)
     if not fields and text is None:
         return lines
     if text is not None and fields and text.split(".")[0] not in fields:
@@ -119,12 +125,12 @@ def _source(path: str, text: str | None) -> str:
     return f"{lines}    text: {json.dumps(chosen)}   # {told}\n"
 
 
-def _fields(settings: SourceSettings) -> list[str]:
-    """The fields of a source's first file; none of plain text. Raises BadInput without a file."""
+def _first_file(settings: SourceSettings) -> SourceFile:
+    """A source's first file. Raises BadInput where it has none."""
     (source,) = resolve((settings,))
     if not source.files:
         raise BadInput(f"source '{settings.path}' has no file that can be read as text")
-    return keys(source.files[0], settings)
+    return source.files[0]
 
 
 def _is_a_value(name: str) -> bool:

@@ -48,6 +48,15 @@ def test_every_part_can_be_named(folder: Path) -> None:
     ]
 
 
+def test_a_table_in_another_encoding_says_so(folder: Path) -> None:
+    rows = "N°;Texte\n" + "".join(f"{n};Größe und Süße der Mühle\n" for n in range(20))
+    (folder / "tickets.csv").write_bytes(rows.encode("cp1252"))
+    (source,) = load(str(write_recipe(["tickets.csv"], None, "Texte"))).sources
+    assert (source.encoding, source.text) == ("auto", "Texte")
+    with pytest.raises(BadInput, match=r"has the fields N., Texte$"):
+        write_recipe(["tickets.csv", "other.yaml"], None, "text")
+
+
 def test_without_text_it_is_of_the_embedded_corpus() -> None:
     recipe = load(str(write_recipe([], None, None)))
     assert (recipe.name, recipe.sources[0].path) == ("mine", "python://stdlib")

@@ -12,7 +12,8 @@ from typing import Any
 
 from cluster.errors import BadInput
 from tasks.data.reading import rows, web
-from tasks.data.reading.decompress import Damaged, Entry
+from tasks.data.reading.decompress import Damaged, Entry, read_chunks
+from tasks.data.reading.encodings import detected
 from tasks.data.reading.formats import LINES, MEMBERS, PLAIN, ROWS, separator
 from tasks.data.reading.json_lines import json_lines, read_lines
 from tasks.data.reading.rows import (
@@ -79,14 +80,27 @@ def keys(file: SourceFile, settings: SourceSettings) -> list[str]:
     return []
 
 
-def _first_keys(chunks: Iterable[bytes]) -> list[str]:
-    """The keys of the first object of a list, or of lines; none where it is over a MiB."""
+def is_utf8(file: SourceFile) -> bool:
+    """Whether the head of a file of text is UTF-8; files that say their encoding always are."""
+    if file.format not in PLAIN + ROWS:
+        return True
+    return detected(_head(read_chunks(file.path))) is None
+
+
+def _head(chunks: Iterable[bytes]) -> bytes:
+    """The first MiB or so."""
     head = bytearray()
     for chunk in chunks:
         head += chunk
         if len(head) >= HEAD_BYTES:
             break
-    text = head.removeprefix(BOM).decode(errors="replace").lstrip().removeprefix("[").lstrip()
+    return bytes(head)
+
+
+def _first_keys(chunks: Iterable[bytes]) -> list[str]:
+    """The keys of the first object of a list, or of lines; none where it is over a MiB."""
+    text = _head(chunks).removeprefix(BOM).decode(errors="replace").lstrip()
+    text = text.removeprefix("[").lstrip()
     try:
         row, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
@@ -183,6 +197,6 @@ def _check_header(entry: Entry, header: Sequence[str], settings: SourceSettings)
     for name in settings.fields if header else ():
         if name not in header:
             raise BadInput(
-                f"{entry.shown} has no column '{name}'; it has: {', '.join(header)}; where its "
-                "first line is a row already, name the columns by `header: [...]` in the source"
+                f"{entry.shown} has {settings.lacking(name, header)}; where its first line is a "
+                "row already, name the columns by `header: [...]` in the source"
             )
