@@ -130,7 +130,8 @@ def _where(broken: npt.NDArray[np.bool_], reason: str) -> Reasons:
 
 def _words(path: Path) -> list[str]:
     try:
-        words = [line.strip() for line in path.read_text().splitlines() if line.strip()]
+        lines = map(str.strip, path.read_text(encoding="utf-8").splitlines())
+        words = [line for line in lines if line]
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"filters.bad_words: {path} cannot be read: {error}") from error
     if not words:

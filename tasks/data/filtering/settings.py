@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from cluster.settings import NONE, Content, Contents, Gate, Limit, Settings, nearest
 from tasks.data.filtering import custom
 from tasks.data.filtering.rules import LINE_RULES, PRESETS, RULES
-from tasks.data.reading.hashes import SOURCE, source_hash
+from tasks.data.reading.hashes import SOURCE, remembered_hash
 
 
 class LanguageSettings(Settings):
@@ -49,7 +49,7 @@ class QualitySettings(Settings):
 class BadWordSettings(Settings):
     """Drop documents with a word of a list (Raffel et al. 2020, section 2.2)."""
 
-    lists: Annotated[tuple[str, ...], Content(source_hash, each=True)] = Field(
+    lists: Annotated[tuple[str, ...], Content(remembered_hash, each=True)] = Field(
         min_length=1, description="files of one word or phrase a line"
     )
     max_count: int = Field(0, ge=0, description="occurrences that are still kept")

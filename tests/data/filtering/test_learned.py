@@ -137,6 +137,15 @@ def test_words_of_a_list_are_found_whole_and_in_any_case(tmp_path):
     assert lenient(texts("darn", "darn and DARN")) == [None, "bad_words"]
 
 
+def test_a_list_of_words_has_any_name_and_goes_by_its_content(tmp_path):
+    def identity(name):
+        (tmp_path / name).write_text("darn\n")
+        settings = BadWordSettings(lists=(str(tmp_path / name),))
+        return settings.identity(contents(settings))
+
+    assert identity("en") == identity("words.txt")
+
+
 def test_identity_is_the_content_of_files_not_their_place(tmp_path, labelled):
     def identity(path):
         settings = QualitySettings(labelled=str(path))
