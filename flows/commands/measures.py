@@ -6,7 +6,17 @@ from typing import Annotated, Any, Literal
 import typer
 
 from cluster.errors import BadInput, StageFailed
-from flows.commands.options import AsJson, Columns, Concurrency, Encoder, Home, Layer, ScoredRows
+from flows.commands.options import (
+    AsJson,
+    Columns,
+    Concurrency,
+    Encoder,
+    Header,
+    Home,
+    Layer,
+    NoQuotes,
+    ScoredRows,
+)
 from flows.views.judged import judged_lines, unscored
 from flows.views.law import show_fit
 from flows.views.output import Output, output
@@ -100,6 +110,8 @@ def judge(
         str | None, typer.Option(metavar="IN,OUT[,CACHED]", help="USD per million tokens")
     ] = None,
     columns: Columns = None,
+    header: Header = None,
+    no_quotes: NoQuotes = False,
     fail_under: Annotated[
         float | None, typer.Option(help="end with exit status 1 where the mean is lower")
     ] = None,
@@ -117,6 +129,7 @@ def judge(
 ) -> None:
     """Scores by a language model, resumable; a failed reply is unscored, never 0."""
     from cluster.store import Store
+    from tasks.data.row_files import read_layout
     from tasks.evaluation.judging.endpoint import Endpoint
     from tasks.evaluation.judging.files import Assignment, judge_file
     from tasks.evaluation.judging.geval import parse_scale
@@ -134,7 +147,8 @@ def judge(
                 judge_url, judge_model, samples, concurrency=concurrency, deadline=deadline,
                 repeats=repeats, prices=_prices(prices), budget=budget, max_tokens=max_tokens,
             )  # fmt: skip
-        result = judge_file(file, work, endpoint, to, Store(), row_columns(columns))
+        layout = read_layout(row_columns(columns), header, not no_quotes)
+        result = judge_file(file, work, endpoint, to, Store(), layout)
         _show_judged(out, result, file, fail_under)
 
 
@@ -159,6 +173,8 @@ def agree(
     ],
     human: Annotated[str, typer.Option(help="the field of the human rating")],
     columns: Columns = None,
+    header: Header = None,
+    no_quotes: NoQuotes = False,
     field: Annotated[str, typer.Option("--score", help="the field of the score")] = "score",
     group: Annotated[str | None, typer.Option(help="correlate within groups of this field")] = None,
     calibration: Annotated[
@@ -177,14 +193,14 @@ def agree(
     as_json: AsJson = False,
 ) -> None:
     """How scores agree with people: Pearson, Spearman and Kendall, with their intervals."""
-    from tasks.data.row_files import read_columns
+    from tasks.data.row_files import read_columns, read_layout
     from tasks.evaluation.statistics.agreement import agree_file
 
     with output(as_json) as out:
         names = tuple(filter(None, (raters or "").split(",")))
         known = [*filter(None, (field, human, group, text, own)), *names]
-        renamed = read_columns(columns, known)
-        result = agree_file(file, human, field, group, calibration, text, own, names, renamed)
+        layout = read_layout(read_columns(columns, known), header, not no_quotes)
+        result = agree_file(file, human, field, group, calibration, text, own, names, layout)
         out.result(result)
         show_agreement(out, result)
 

@@ -96,6 +96,16 @@ Columns = Annotated[
         help="fields that have other names in the file: prediction=output,reference=gold",
     ),
 ]
+Header = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,...",
+        help="the columns of a table whose first line is a row already: id,prediction,reference",
+    ),
+]
+NoQuotes = Annotated[
+    bool, typer.Option("--no-quotes", help="quotes in a table are part of its texts")
+]
 FailUnder = Annotated[
     str | None,
     typer.Option(

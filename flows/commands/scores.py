@@ -15,8 +15,10 @@ from flows.commands.options import (
     Contamination,
     Encoder,
     FailUnder,
+    Header,
     Home,
     Layer,
+    NoQuotes,
     ScoredRows,
 )
 from flows.views.output import Output, estimate, output
@@ -41,6 +43,8 @@ def score(
         ),
     ],
     columns: Columns = None,
+    header: Header = None,
+    no_quotes: NoQuotes = False,
     metrics: Annotated[str, typer.Option(help=METRICS)] = "bleu,rouge1,rougeL",
     stem: Annotated[bool, typer.Option("--stem", help="compare word stems in ROUGE")] = False,
     formula: Annotated[
@@ -85,20 +89,22 @@ def score(
     headrace score ours.jsonl --metrics bleu,ter --fail-under bleu=30,ter=60
     headrace score a.jsonl b.csv --columns prediction=output,reference=gold
     """
+    from tasks.data.row_files import read_layout
     from tasks.evaluation.overlap.scores import LOWER_IS_BETTER, Manner, figure
     from tasks.evaluation.predictions import prediction_columns, score_files
     from tasks.evaluation.thresholds import check_names, missed, read_limits
 
     with output(as_json) as out:
         wanted = [name.strip() for name in metrics.split(",")]
-        names, limits = prediction_columns(columns), read_limits(fail_under)
+        layout = read_layout(prediction_columns(columns), header, not no_quotes)
+        limits = read_limits(fail_under)
         check_names(limits, wanted)
         manner = Manner(
             stem=stem, formula=formula, script=script, synonyms=synonyms, encoder=encoder,
             layer=layer, baseline=baseline, idf=idf, learned=learned, tokenize=tokenize,
             smooth=smooth, smooth_value=smooth_value, chrf_eps=chrf_eps,
         )  # fmt: skip
-        result = score_files(files, wanted, manner, contamination, against, group, to, names)
+        result = score_files(files, wanted, manner, contamination, against, group, to, layout)
         late = []
         for system in result.get("systems", [result]):
             values = {name: figure(value) for name, value in system["corpus"].items()}
@@ -118,16 +124,19 @@ def learn(
         ),
     ],
     columns: Columns = None,
+    header: Header = None,
+    no_quotes: NoQuotes = False,
     to: Annotated[Path | None, typer.Option(help="write the metric to this file")] = None,
     seed: Annotated[int, typer.Option(min=0, help="of folds and damage")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Fit a metric to human choices; says its tau on held-out documents, beside chrF's."""
-    from tasks.data.row_files import read_columns
+    from tasks.data.row_files import read_columns, read_layout
     from tasks.evaluation.learned import FIELDS, learn_file
 
     with output(as_json) as out:
-        result = learn_file(pairs, to, seed, read_columns(columns, FIELDS))
+        layout = read_layout(read_columns(columns, FIELDS), header, not no_quotes)
+        result = learn_file(pairs, to, seed, layout)
         out.result(result)
         show_learned(out, result)
 

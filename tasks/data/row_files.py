@@ -13,7 +13,9 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
 
 from cluster.errors import BadInput
 from cluster.files import write_atomically
@@ -26,22 +28,29 @@ TABLES, LINES = (".csv", ".tsv"), (".jsonl", ".ndjson", ".json")
 Rows = list[tuple[int, dict[str, Any]]]
 Columns = Mapping[str, Sequence[str]]
 """By the name of one of our fields, the file's names of it."""
-AS_THEY_ARE: Columns = MappingProxyType({})
 USUAL = TableSettings()
 """A table with a header line, whose cells may stand in quotes."""
 
 
-def read_row_file(
-    path: Path, columns: Columns = AS_THEY_ARE, written: TableSettings = USUAL
-) -> Rows:
+class RowLayout(NamedTuple):
+    """How a file of rows is laid out: its own names of our fields, and how a table is written."""
+
+    columns: Columns = MappingProxyType({})
+    table: TableSettings = USUAL
+
+
+AS_THEY_ARE = RowLayout()
+"""Fields by our names, and a usual table."""
+
+
+def read_row_file(path: Path, layout: RowLayout = AS_THEY_ARE) -> Rows:
     """The rows of a file, plain or compressed, with the numbers of their lines (of several, the
-    last); blank lines are none. A field that `columns` names another way has our name, too; how a
-    table is `written` tells its header and quotes.
+    last); blank lines are none. A field that the file names another way has our name, too.
 
     Raises BadInput naming file and line, or a column that no row has, with the nearest.
     """
-    text = read_text(path)
-    found = _table(path, text, written) if _is_table(path, text) else _objects(path, text)
+    text, columns = read_text(path), layout.columns
+    found = _table(path, text, layout.table) if _is_table(path, text) else _objects(path, text)
     if not columns or not found:
         return found
     names = {name for _, row in found for name in row}
@@ -52,6 +61,18 @@ def read_row_file(
                 f"{nearest(missing[0], names)}"
             )
     return [(number, _renamed(row, columns)) for number, row in found]
+
+
+def read_layout(columns: Columns, header: str | None = None, quotes: bool = True) -> RowLayout:
+    """A layout with the names of a table's columns, with commas, where it has no header line.
+
+    Raises BadInput for a name that is there twice.
+    """
+    names = tuple(name.strip() for name in next(csv.reader([header]))) if header else None
+    try:
+        return RowLayout(columns, TableSettings(header=names, quotes=quotes))
+    except ValidationError as error:
+        raise BadInput(f"--header {header}: {error.errors()[0]['ctx']['error']}") from None
 
 
 def read_columns(text: str | None, known: Collection[str], lists: Collection[str] = ()) -> Columns:
@@ -73,6 +94,14 @@ def read_columns(text: str | None, known: Collection[str], lists: Collection[str
             raise BadInput(f"--columns {pair}: '{ours}' is '{found[ours][0]}' already")
         found[ours] = (*found.get(ours, ()), theirs)
     return found
+
+
+def has(row: Mapping[str, Any]) -> str:
+    """What a row has instead of a field that is not there, and how that is made good."""
+    return (
+        f"it has {', '.join(row) or 'none'}; `--columns` gives fields that have other names, and "
+        "`--header` those of a table whose first line is a row already"
+    )
 
 
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -126,7 +155,8 @@ def _table(path: Path, text: str, written: TableSettings) -> Rows:
     except csv.Error as error:
         raise BadInput(
             f"{path}, line {cells.line_num}: {error}; a cell with quotes stands in quotes, its own "
-            'doubled: "a ""word"" of it"; in a recipe `quotes: false` takes them as they are'
+            'doubled: "a ""word"" of it"; `--no-quotes` (in a recipe `quotes: false`) takes them '
+            "as they are"
         ) from error
     return found
 

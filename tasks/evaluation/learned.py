@@ -24,7 +24,7 @@ from scipy.special import expit
 
 from cluster.errors import BadInput
 from cluster.files import write_atomically
-from tasks.data.row_files import AS_THEY_ARE, Columns, read_row_file
+from tasks.data.row_files import AS_THEY_ARE, RowLayout, read_row_file
 from tasks.evaluation.overlap.meteor import meteor
 from tasks.evaluation.overlap.rouge import rouge
 from tasks.evaluation.statistics.intervals import bootstrap
@@ -98,7 +98,7 @@ def features(predictions: Sequence[str], references: Sequence[Sequence[str]]) ->
 
 
 def learn_file(
-    path: Path, to: Path | None = None, seed: int = 0, columns: Columns = AS_THEY_ARE
+    path: Path, to: Path | None = None, seed: int = 0, layout: RowLayout = AS_THEY_ARE
 ) -> dict[str, Any]:
     """Fit to a file of rows `{"ref", "better", "worse"}` and say what it is worth.
 
@@ -106,7 +106,7 @@ def learn_file(
     with its 95 % `interval` over documents; `chrf` the same of chrF, `gain` the difference with its
     `gain_interval`. Documents are those of `document`, else of `src`, else of `ref`.
     """
-    pairs = read_pairs(path, columns)
+    pairs = read_pairs(path, layout)
     texts = list(dict.fromkeys((text, p.reference) for p in pairs for text in (p.better, p.worse)))
     place = {text: i for i, text in enumerate(texts)}
     rows = features([text for text, _ in texts], [[reference] for _, reference in texts])
@@ -130,10 +130,10 @@ def learn_file(
     return result
 
 
-def read_pairs(path: Path, columns: Columns = AS_THEY_ARE) -> list[Pair]:
+def read_pairs(path: Path, layout: RowLayout = AS_THEY_ARE) -> list[Pair]:
     """The pairs of a file. Raises BadInput naming the line."""
     found = []
-    for number, row in read_row_file(path, columns):
+    for number, row in read_row_file(path, layout):
         texts = [row.get(name) for name in ("ref", "better", "worse")]
         if not all(isinstance(text, str) for text in texts):
             raise BadInput(f"{path}, line {number}: expected texts in ref, better and worse")

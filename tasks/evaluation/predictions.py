@@ -15,6 +15,8 @@ from cluster.errors import BadInput
 from tasks.data.row_files import (
     AS_THEY_ARE,
     Columns,
+    RowLayout,
+    has,
     read_columns,
     read_row_file,
     write_json_lines,
@@ -53,7 +55,7 @@ def score_files(
     against: Path | None = None,
     group: str | None = None,
     to: Path | None = None,
-    names: Columns = AS_THEY_ARE,
+    layout: RowLayout = AS_THEY_ARE,
 ) -> dict[str, Any]:
     """`score` for a file of rows, which keep their `id`; of several `{systems, best}`: each's,
     with its `file`, and by metric the one that a paired test calls better than the next.
@@ -63,15 +65,16 @@ def score_files(
     not, or is, in the training text. With `against`, another system's predictions for the same
     references, `difference` is a paired bootstrap test per metric. `group`, a field of the rows
     (their document, say): intervals resample whole groups. `to` is written with the rows of one
-    file and one number per metric beside their fields, for `headrace agree`. `names` are those of
-    `prediction_columns`. Raises BadInput naming file and line.
+    file and one number per metric beside their fields, for `headrace agree`. `layout`: how the
+    files are laid out, its names those of `prediction_columns`. Raises BadInput naming file and
+    line.
     """
     check_metrics(metrics, manner)
     paths = list(dict.fromkeys(paths))
     if to and len(paths) > 1:
         raise BadInput(f"--to {to} takes the rows of one file; {len(paths)} are named")
     everyone = (*paths, *([against] if against else ()))
-    systems = {path: _system(path, metrics, manner, names) for path in everyone}
+    systems = {path: _system(path, metrics, manner, layout) for path in everyone}
     first = systems[paths[0]]
     for other in systems.values():
         _check_same_rows(first, other)
@@ -100,9 +103,9 @@ def prediction_columns(text: str | None) -> Columns:
     return found | ({"references": references} if references else {})
 
 
-def read_predictions(path: Path, names: Columns = AS_THEY_ARE) -> Rows:
+def read_predictions(path: Path, layout: RowLayout = AS_THEY_ARE) -> Rows:
     """The rows of a file, each with a list of `references`; BadInput names file and line."""
-    lines = read_row_file(path, names)
+    lines = read_row_file(path, layout)
     if not lines:
         raise BadInput(f'{path} has no rows; expected lines of {{"prediction", "references"}}')
     return [_read(f"{path}, line {number}", row) for number, row in lines]
@@ -125,8 +128,8 @@ def dirty_items(path: Path, sets: Collection[str] = ()) -> set[str]:
     return {item["id"] for item in items if not sets or item["benchmark"] in sets}
 
 
-def _system(path: Path, metrics: Sequence[str], manner: Manner, names: Columns) -> System:
-    rows = read_predictions(path, names)
+def _system(path: Path, metrics: Sequence[str], manner: Manner, layout: RowLayout) -> System:
+    rows = read_predictions(path, layout)
     texts, references = [r["prediction"] for r in rows], [r["references"] for r in rows]
     return System(path, rows, columns(texts, references, metrics, manner))
 
@@ -179,10 +182,12 @@ def _figures(scored: dict[str, Any]) -> dict[str, float]:
 
 def _read(place: str, row: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(row.get("prediction"), str):
-        raise BadInput(f"{place} has no text in 'prediction'")
+        raise BadInput(f"{place} has no text in 'prediction'; {has(row)}")
     references = row.get("references", row.get("reference"))
     references = [references] if isinstance(references, str) else references
     texts = isinstance(references, list) and all(isinstance(r, str) for r in references)
     if not texts or not references:
-        raise BadInput(f"{place} has no list of texts in 'references' (or text in 'reference')")
+        raise BadInput(
+            f"{place} has no list of texts in 'references' (or text in 'reference'); {has(row)}"
+        )
     return {**row, "references": references}

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from cluster.errors import BadInput
 from tasks.data.reading.settings import TableSettings
-from tasks.data.row_files import USUAL, read_row_file
+from tasks.data.row_files import USUAL, RowLayout, read_row_file
 from tasks.tuning.settings import EarlyStoppingSettings
 
 INSTRUCTION_NAMES = ("instruction", "prompt", "question")
@@ -170,7 +170,7 @@ def read_snippets(
     Raises BadInput naming the line when a field is missing or a text is empty.
     """
     rows = []
-    for number, row in read_row_file(path, written=written):
+    for number, row in read_row_file(path, RowLayout(table=written)):
         texts = [_text(row, name, path, number) for name in (text, second) if name]
         found = row.get(label, "") if unlabelled else field_of(row, (label,), path, number)
         several = tuple(sorted(map(str, found))) if isinstance(found, list) else None

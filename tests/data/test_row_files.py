@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import BadInput
-from tasks.data.row_files import read_columns, read_row_file
+from tasks.data.row_files import RowLayout, read_columns, read_row_file
 
 FIELDS = ("prediction", "reference", "references", "id")
 
@@ -66,7 +66,7 @@ def test_fields_are_found_by_other_names(tmp_path: Path) -> None:
         {"prediction": "old", "a": "1", "b, or c": "2"},
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    first, second = (row for _, row in read_row_file(path, columns))
+    first, second = (row for _, row in read_row_file(path, RowLayout(columns)))
     assert (first["prediction"], first["out"], first["references"]) == ("x", "x", ["1"])
     # What was named is absent from this row; another field must not stand in for it.
     assert "prediction" not in second and second["references"] == ["1", "2"]
@@ -86,4 +86,4 @@ def test_a_mapping_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, wo
     path = tmp_path / "rows.jsonl"
     path.write_text('{"output": "x"}\n')
     with pytest.raises(BadInput, match=words):
-        read_row_file(path, read_columns(text, FIELDS, ("references",)))
+        read_row_file(path, RowLayout(read_columns(text, FIELDS, ("references",))))

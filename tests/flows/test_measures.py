@@ -60,6 +60,34 @@ def test_scores_are_those_of_json_lines_whatever_the_file_is(tmp_path: Path, mar
         command("score", table, "--columns", "hypothesis=output")
 
 
+def test_a_table_without_a_header_line_is_read_by_the_names_given(
+    tmp_path: Path, fresh_home: Path
+) -> None:
+    rows = [row | {"input": f'a "{n}', "replies": "4"} for n, row in enumerate(PREDICTIONS)]
+    lines = as_lines(tmp_path / "p.jsonl", rows)
+    table = tmp_path / "p.csv"
+    table.write_text("".join("\t".join(row.values()) + "\n" for row in rows))
+    named = ("--header", "id,prediction,gold,input,replies", "--columns", "reference=gold")
+    assert command("score", table, *named, "--no-quotes", "--json") == command(
+        "score", lines, "--json"
+    )
+    judged = ("--metric", "geval", "--json")
+    wanted = command("judge", lines, *judged)
+    to = tmp_path / "judged.jsonl"
+    assert command("judge", table, *named, "--no-quotes", "--to", to, *judged) == wanted
+    assert (wanted["scored"], wanted["mean"]) == (3, 4.0)
+    assert json.loads(to.read_text().splitlines()[0])["gold"] == "the mill turns"
+    agreed = ("--columns", "score=id,rating=id", "--human", "rating", "--json")
+    assert command("agree", table, *named[:2], "--no-quotes", *agreed)["n"] == 3
+    with pytest.raises(BadInput, match=r"it has 1, the mill turns.*first line is a row already"):
+        command("score", table, "--no-quotes")
+    with pytest.raises(BadInput, match="--header id,id: a column is named twice: id, id"):
+        command("score", table, "--header", "id,id")
+    (tmp_path / "q.csv").write_text('"a" b,c\n')
+    with pytest.raises(BadInput, match=r"line 1: .*`--no-quotes`"):
+        command("score", tmp_path / "q.csv", "--header", "a,b")
+
+
 def test_several_columns_are_several_references(tmp_path: Path) -> None:
     rows = [row | {"other": "the mill turns; at dawn, slowly"} for row in PREDICTIONS]
     table = as_csv(tmp_path / "p.csv", rows)

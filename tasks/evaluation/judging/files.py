@@ -15,7 +15,7 @@ from typing import Any
 from cluster.errors import BadInput
 from cluster.settings import nearest
 from cluster.store import Store
-from tasks.data.row_files import AS_THEY_ARE, Columns, read_row_file, write_json_lines
+from tasks.data.row_files import AS_THEY_ARE, RowLayout, read_row_file, write_json_lines
 from tasks.evaluation.judging.assessment import Assessment, Scale, words
 from tasks.evaluation.judging.client import EndpointJudge
 from tasks.evaluation.judging.criteria import Criterion, read_criterion
@@ -91,12 +91,12 @@ def judge_file(
     endpoint: Endpoint | None,
     to: Path | None = None,
     store: Store | None = None,
-    columns: Columns = AS_THEY_ARE,
+    layout: RowLayout = AS_THEY_ARE,
 ) -> dict[str, Any]:
     """Scores of a JSON-lines file by a judge behind an endpoint; resumable. `to` is written with
     the rows as they were read and their scores beside, for `headrace agree`. Steps that the judge
-    writes are frozen in the store; without one it rates by the criterion's own. `columns`: our
-    names for fields of the file.
+    writes are frozen in the store; without one it rates by the criterion's own. `layout`: how
+    the file is laid out.
 
     Returns `metric` and `scale`, `scored`, `unscored` {reason: n}, `mean`, 95 % `interval` over
     documents, `bounds` (the mean were all unscored rows worst or best), `baseline` (the constant
@@ -105,7 +105,7 @@ def judge_file(
     and reason, `calls` (requests sent), `reused` (replies kept from before), `cost`, `spent` (in
     USD, by all invocations). Raises BadInput for an unusable file or endpoint.
     """
-    rows = read_rows(path, columns)
+    rows = read_rows(path, layout)
     judge = None
     if work.needs_judge(rows):
         if endpoint is None:
@@ -134,7 +134,8 @@ def judge_file(
         **_spent(judge),
     }
     if to:
-        pairs = zip(read_row_file(path), result["rows"], strict=True)
+        written = RowLayout(table=layout.table)
+        pairs = zip(read_row_file(path, written), result["rows"], strict=True)
         write_json_lines(to, (row | scored for (_, row), scored in pairs))
     compares = work.metric == "pairwise" or work.variant == "relative"
     return result | (comparison(rows, scores) if compares else {})

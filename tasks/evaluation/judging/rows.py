@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import BadInput
-from tasks.data.row_files import AS_THEY_ARE, Columns, read_columns, read_row_file
+from tasks.data.row_files import AS_THEY_ARE, Columns, RowLayout, has, read_columns, read_row_file
 from tasks.evaluation.judging.questions import Unscored
 
 CONSTANT_ANSWER = "I do not know."
@@ -79,16 +79,16 @@ def constant_rows(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def read_rows(path: Path, columns: Columns = AS_THEY_ARE) -> list[Row]:
+def read_rows(path: Path, layout: RowLayout = AS_THEY_ARE) -> list[Row]:
     """The rows of a JSON-lines file: `id`, `input`, `prediction`, optional `reference`, `context`,
     `other` (another system's answer), `document` (rows that share one are drawn together),
     `system`, `other_system`, and lists of texts `samples` (more answers of the same system) and
     `replies` (of a judge, to be read as they are).
 
-    A missing id becomes the line number; `columns` name fields of a file that calls them otherwise.
+    A missing id becomes the line number; `layout` has the names of a file that has others.
     Raises BadInput naming the line.
     """
-    rows = [_row(path, number, fields) for number, fields in read_row_file(path, columns)]
+    rows = [_row(path, number, fields) for number, fields in read_row_file(path, layout)]
     if not rows:
         raise BadInput(f"{path} has no rows to judge")
     if len({row.id for row in rows}) < len(rows):
@@ -99,7 +99,7 @@ def read_rows(path: Path, columns: Columns = AS_THEY_ARE) -> list[Row]:
 def _row(path: Path, number: int, fields: dict[str, Any]) -> Row:
     for name in ("input", "prediction"):
         if not isinstance(fields.get(name), str):
-            raise BadInput(f"{path}, line {number} has no text in '{name}'")
+            raise BadInput(f"{path}, line {number} has no text in '{name}'; {has(fields)}")
     for name in TEXTS:
         if not isinstance(fields.get(name), str | None):
             raise BadInput(f"{path}, line {number}: '{name}' is {fields[name]!r}, expected text")

@@ -13,7 +13,7 @@ import numpy as np
 
 from cluster.errors import BadInput
 from cluster.settings import nearest
-from tasks.data.row_files import AS_THEY_ARE, Columns, read_row_file
+from tasks.data.row_files import AS_THEY_ARE, RowLayout, read_row_file
 from tasks.evaluation.statistics import audits
 from tasks.evaluation.statistics.calibration import How, calibrate
 from tasks.evaluation.statistics.intervals import (
@@ -38,7 +38,7 @@ def agree_file(
     text: str | None = None,
     own: str | None = None,
     raters: Sequence[str] = (),
-    columns: Columns = AS_THEY_ARE,
+    layout: RowLayout = AS_THEY_ARE,
 ) -> dict[str, Any]:
     """`agree` for a file of rows; rows without a score (null, or an empty cell: unscored) are
     counted, not used.
@@ -46,11 +46,11 @@ def agree_file(
     `calibration` fits the scores to the ratings; `text`, a field with the answer, audits the score
     for its length; `own`, a field that is true for answers of the judge's family, for preferring
     them; `raters`, fields with the numbers of several judges, or one with a list of a judge's
-    repeats, give Krippendorff's alpha between them, by interval and by rank. `columns` name fields
-    another way, as `read_row_file` has it.
+    repeats, give Krippendorff's alpha between them, by interval and by rank. `layout` is that of
+    `read_row_file`.
     Raises BadInput naming the line, or when fewer than three rows have both numbers.
     """
-    rows = [_Row(f"{path}, line {n}", fields) for n, fields in read_row_file(path, columns)]
+    rows = [_Row(f"{path}, line {n}", fields) for n, fields in read_row_file(path, layout)]
     pairs = [(row.number(score), row.number(human)) for row in rows]
     rated = [(row, s, h) for row, (s, h) in zip(rows, pairs, strict=True) if None not in (s, h)]
     if len(rated) < 3:

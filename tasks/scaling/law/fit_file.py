@@ -30,7 +30,7 @@ def fit_file(
     delta: float | None = None,
     bootstrap: int = 0,
     predict: Sequence[Sequence[float]] = (),
-    names: Named = AS_THEY_ARE,
+    names: Named = AS_THEY_ARE.columns,
 ) -> Report:
     """Fit the runs of a CSV file, or of an MLflow experiment given as `mlflow:NAME`; see
     `fit_columns`. `names` are the file's own, by ours, of columns or metrics. Raises BadInput for

@@ -13,7 +13,7 @@ from cluster.errors import BadInput
 from model.config import Family
 from tasks.data.reading.settings import TableSettings
 from tasks.data.reading.sources import PYTHON
-from tasks.data.row_files import read_row_file
+from tasks.data.row_files import RowLayout, read_row_file
 from tasks.tokens.chat import NO_LOSS
 from tasks.tokens.encoder import Encoder
 from tasks.tokens.frames import read_frame
@@ -112,7 +112,7 @@ def _records(data: str, written: TableSettings) -> Iterator[tuple[str, dict[str,
         yield from statements_of_python(python_rows(data))
         return
     path = row_file(data)
-    for number, row in read_row_file(path, written=written):
+    for number, row in read_row_file(path, RowLayout(table=written)):
         yield f"{path}, line {number}", row
 
 
