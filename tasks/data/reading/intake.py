@@ -161,11 +161,8 @@ class Intake:
                 self._reject(found, names, entry)
         self.renamed += names.renamed
         if not good and reasons["missing_text"]:
-            raise BadInput(
-                f"{entry.shown}: no row has the field '{self._settings.text}'; the keys seen are "
-                f"{', '.join(keys[:SHOWN_KEYS]) or 'none'}; name one of them with `text:` in the "
-                "source"
-            )
+            lacking = self._settings.lacking(self._settings.text, keys[:SHOWN_KEYS])
+            raise BadInput(f"{entry.shown} has {lacking}")
         if not good and not reasons:
             log.warning("%s has no rows", entry.shown)
 

@@ -1,5 +1,6 @@
 """Settings of stage `read`: what is read, from which fields, and how much of it may be bad."""
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
@@ -74,7 +75,9 @@ class SourceSettings(TableSettings):
     licenses: LicenseRules | None = Field(
         None, description="rows of other licences are left out, counted by reason"
     )
-    label: str | None = Field(None, description="the field with a row's class, carried along")
+    label: str | None = Field(
+        None, description="the field with a row's class, carried along; no name of the source"
+    )
     rows: Annotated[int | None, Gate()] = Field(
         None, ge=0, description="how many rows it has, good and bad; any other number fails the run"
     )
@@ -97,6 +100,13 @@ class SourceSettings(TableSettings):
         """The fields it takes, the text first, each once."""
         named = (self.text, self.id, self.license_field, self.label)
         return tuple(dict.fromkeys(name for name in named if name is not None))
+
+    def lacking(self, name: str, found: Iterable[str]) -> str:
+        """That a file has no such field: which key names it, and what there is instead."""
+        keys = [key for key in ("id", "license_field", "label") if getattr(self, key) == name]
+        of = "`text` of a source, `fields` of an evaluation set"
+        asked = of if name == self.text else f"`{keys[0]}` of the source"
+        return f"no column '{name}' ({asked}); it has: {', '.join(found) or 'none'}"
 
 
 class ReadingSettings(Settings):

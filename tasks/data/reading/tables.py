@@ -117,7 +117,7 @@ def _batches(entry: Entry, settings: SourceSettings, suffix: str) -> Iterator[pa
         logical += batch.nbytes
         if logical > RATIO_FREE_BYTES and logical > MAX_RATIO * entry.size:
             raise BadInput(f"{entry.shown}: {entry.size} bytes became more than {logical} bytes")
-        columns = [_column(entry, batch, name) for name in settings.fields]
+        columns = [_column(entry, batch, name, settings) for name in settings.fields]
         yield pa.RecordBatch.from_arrays(columns, names=list(settings.fields))
 
 
@@ -140,7 +140,7 @@ def _parquet(
     heads = [n if n in names else n.split(".")[0] for n in settings.fields]
     for head in heads:
         if head not in names:
-            raise BadInput(f"{entry.shown} has no column '{head}'; it has: {', '.join(names)}")
+            raise BadInput(f"{entry.shown} has {settings.lacking(head, names)}")
     columns = list(dict.fromkeys(heads))
     for group in range(table.num_row_groups):
         yield from table.iter_batches(READ_ROWS, [group], columns=columns, use_threads=False)
@@ -159,12 +159,12 @@ def _arrow(raw: Any) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, READ_ROWS)
 
 
-def _column(entry: Entry, batch: pa.RecordBatch, name: str) -> pa.Array:
+def _column(entry: Entry, batch: pa.RecordBatch, name: str, settings: SourceSettings) -> pa.Array:
     """A column, or a field inside one; dictionaries decoded, offsets of texts checked."""
     found = batch.schema.names
     first, *parts = [name] if name in found else name.split(".")
     if first not in found:
-        raise BadInput(f"{entry.shown} has no column '{name}'; it has: {', '.join(found)}")
+        raise BadInput(f"{entry.shown} has {settings.lacking(name, found)}")
     column = batch.column(first)
     for part in parts:
         if not pa.types.is_struct(column.type) or column.type.get_field_index(part) < 0:
