@@ -49,36 +49,51 @@ class ExpertLayer(nn.Module):
         """Transform each token by its experts, `[B, T, D]`."""
         x_ND = x_BTD.flatten(0, -2)
         chosen_NA, weights_NA = self.router(x_ND)
-        y_BTD = self._routed(x_ND, chosen_NA, weights_NA).view_as(x_BTD)
+        y_BTD = self.routed(x_ND, chosen_NA, weights_NA).view_as(x_BTD)
         return y_BTD + self.shared(x_BTD) if hasattr(self, "shared") else y_BTD
 
-    def _routed(self, x_ND: Tensor, chosen_NA: Tensor, weights_NA: Tensor) -> Tensor:
-        """The weighted sum of each token's experts; an expert takes all its tokens at once."""
+    def routed(self, x_ND: Tensor, chosen_NA: Tensor, weights_NA: Tensor) -> Tensor:
+        """The weighted sum of each token's experts, `[N, D]`; an expert takes all its tokens at
+        once. Experts are counted from the first that is here, where other processes have the rest
+        (`model.tensor_parallel`): what those make is not in the sum.
+        """
+        here = len(self.up)
+        if divided := here < self.router.experts.routed:
+            chosen_NA = chosen_NA.where((chosen_NA >= 0) & (chosen_NA < here), here)  # come last
         order = chosen_NA.flatten().argsort(stable=True)
         tokens = order // chosen_NA.shape[1]
-        apply = self._grouped if on_gpu(x_ND) else self._one_by_one
-        made = apply(x_ND[tokens], loads(chosen_NA, len(self.up)))
-        weighted = made * weights_NA.flatten()[order, None].to(made.dtype)
-        return torch.zeros_like(x_ND, dtype=weighted.dtype).index_add(0, tokens, weighted)
+        x_MD, load_X = x_ND[tokens], loads(chosen_NA, here + divided)[:here]
+        if on_gpu(x_ND):
+            made_MD = self._grouped(x_MD, load_X, all_here=not divided)
+        else:
+            made_MD = self._one_by_one(x_MD, load_X)
+            order, tokens = order[: len(made_MD)], tokens[: len(made_MD)]
+        weighted_MD = made_MD * weights_NA.flatten()[order, None].to(made_MD.dtype)
+        return torch.zeros_like(x_ND, dtype=weighted_MD.dtype).index_add(0, tokens, weighted_MD)
 
     def _one_by_one(self, x_MD: Tensor, load_X: Tensor) -> Tensor:
         """What experts make of tokens that lie in their order."""
+        load = load_X.long().tolist()
         parts = [
             F.linear(activate(self.activation, F.linear(part, self.up[expert])), self.down[expert])
-            for expert, part in enumerate(x_MD.split(load_X.long().tolist()))
-            if len(part)
+            for expert, part in enumerate(x_MD[: sum(load)].split(load))
+            if len(part) or not expert  # without any token, too, the weights have a gradient
         ]
         return torch.cat(parts)
 
-    def _grouped(self, x_MD: Tensor, load_X: Tensor) -> Tensor:
+    def _grouped(self, x_MD: Tensor, load_X: Tensor, all_here: bool) -> Tensor:
         """The same in one product of all experts each way: a GPU need not say how many tokens each
-        has.
+        has. Rows that are no expert's are 0.
         """
         dtype = half(x_MD.device.type) or x_MD.dtype
         ends_X = load_X.cumsum(0).to(torch.int32)
         up_XDF, down_XFD = (w.to(dtype).transpose(1, 2) for w in (self.up, self.down))
+        theirs_M1 = torch.arange(len(x_MD), device=x_MD.device)[:, None] >= ends_X[-1]
+        if not all_here:  # the products leave such rows, and their gradients, as memory has them
+            x_MD = x_MD.masked_fill(theirs_M1, 0)
         inner_MF = F.grouped_mm(x_MD.to(dtype), up_XDF, offs=ends_X)
-        return F.grouped_mm(activate(self.activation, inner_MF), down_XFD, offs=ends_X)
+        made_MD = F.grouped_mm(activate(self.activation, inner_MF), down_XFD, offs=ends_X)
+        return made_MD if all_here else made_MD.masked_fill(theirs_M1, 0)
 
 
 def loads(chosen_NA: Tensor, experts: int) -> Tensor:

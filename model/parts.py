@@ -174,6 +174,7 @@ def _expert_layer(config: ModelConfig, experts: ExpertConfig, name: str, layers:
         idle=(experts.routed - experts.active) * one,
         kept=used * experts.width * 2 * (1 + config.gated) + experts.routed,
         products=used * (experts.width * (1 + config.gated) + config.width) + experts.routed,
+        divided=(experts.routed + experts.shared) * one,
     )
 
 

@@ -1,10 +1,13 @@
-"""Layers divided among several processes: tensor parallelism.
+"""Layers divided among several processes: tensor parallelism, and of experts expert parallelism.
 
 Shoeybi et al. 2019 (Megatron-LM), section 3. Of two matrices in a row a process has some outputs of
 the first and, of the second, the inputs that take them: whole heads of attention, a stretch of the
 feed-forward width. What the second makes is then a sum over the processes, added up once on the way
 forward and, for the gradients of what went in, once on the way back. Embeddings, norms, the LM head
 and biases of the second matrix are whole on every process, and all compute the same with them.
+
+Routed experts are divided whole, each process having as many of them. All have all tokens and one
+router's choice, and what experts make is summed in the same way: nothing is sent to an expert.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.attention import Attention, CrossAttention
+from model.experts import ExpertLayer
 from model.feedforward import FeedForward
 
 
@@ -169,6 +173,10 @@ def _splits(layer: nn.Module) -> Iterator[tuple[str, Split]]:
     if row:
         shape = tuple(layer.get_parameter(f"{row}.weight").shape)
         yield f"{row}.weight", Split(1, shape[1:], shape)
+    if isinstance(layer, ExpertLayer):
+        for name in ("up", "down"):
+            shape = tuple(layer.get_parameter(name).shape)
+            yield name, Split(0, shape[:1], shape)
 
 
 def _let_work_together(layer: nn.Module, team: Team) -> None:
@@ -178,6 +186,8 @@ def _let_work_together(layer: nn.Module, team: Team) -> None:
         setattr(layer, name, ColumnLinear(getattr(layer, name), team))
     if row:
         setattr(layer, row, RowLinear(getattr(layer, row), team))
+    if isinstance(layer, ExpertLayer):
+        _sum_experts(layer, team)
     if isinstance(layer, Attention | CrossAttention):
         config = layer.config
         heads, kv_heads = config.heads // team.size, config.kv_heads // team.size
@@ -189,6 +199,17 @@ def _let_work_together(layer: nn.Module, team: Team) -> None:
             numbers = _OwnNumbers(team)
             layer.register_forward_pre_hook(numbers.before)
             layer.register_forward_hook(numbers.after)
+
+
+def _sum_experts(layer: ExpertLayer, team: Team) -> None:
+    """Let a layer's experts be those of all processes, of which this one has so many in a row."""
+    own, first = layer.routed, team.rank * len(layer.up)
+
+    def routed(x_ND: Tensor, chosen_NA: Tensor, weights_NA: Tensor) -> Tensor:
+        x_ND, weights_NA = _Spread.apply(x_ND, team), _Spread.apply(weights_NA, team)
+        return _Sum.apply(own(x_ND, chosen_NA - first, weights_NA), team)
+
+    layer.routed = routed
 
 
 class _OwnNumbers:

@@ -38,7 +38,7 @@ def network_rules(config: ModelConfig, how: str) -> Iterator[Rule]:
     yield cells is None, "model.recurrent.cell", cells, f"only attention can be {how}"
     positions, plain = config.positions, ("rope", "learned", "sinusoidal")
     yield positions in plain, "positions", positions, f"only {', '.join(plain)} can be {how}"
-    for name in ("experts", "latent", "multi_token"):
+    for name in ("latent", "multi_token"):
         value = getattr(config, name)
         yield not value, name, value, f"only networks without can be {how}"
 
@@ -60,6 +60,13 @@ def _rules(config: ModelConfig, training: ObjectiveSettings, workers: int) -> It
     objective = training.objective
     yield objective == "causal", "pretrain.objective", objective, "only causal can be shared"
     yield from network_rules(config, "shared")
+    experts = config.experts
+    yield (
+        not experts,
+        "model.experts",
+        experts,
+        "their loads are evened over whole rows",
+    )
     for name, size in (("heads", config.heads), ("kv_heads", config.kv_heads)):
         yield size % workers == 0, f"model.{name}", size, "each worker needs as many of them"
     context = training.context

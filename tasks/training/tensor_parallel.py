@@ -118,8 +118,7 @@ def _part_name(name: str, rank: int, size: int) -> str:
 def _rules(config: ModelConfig, training: PretrainSettings, placement: Placement) -> Iterator[Rule]:
     workers = placement.tensor_parallel
     yield from network_rules(config, "divided")
-    for name in ("heads", "kv_heads", "ffn_width"):
-        size = getattr(config, name)
+    for name, size in _divided_sizes(config):
         yield size % workers == 0, f"model.{name}", size, "each worker needs as many of them"
     norm = config.qk_norm
     yield norm != "all", "qk_norm", norm, "a norm over all heads needs them in one place"
@@ -130,3 +129,14 @@ def _rules(config: ModelConfig, training: PretrainSettings, placement: Placement
     yield objective != two, "pretrain.objective", objective, "it trains two networks, not one"
     optimizer = training.optimizer.name
     yield optimizer != "muon", "pretrain.optimizer.name", optimizer, "it needs whole matrices"
+
+
+def _divided_sizes(config: ModelConfig) -> Iterator[tuple[str, int]]:
+    """What each worker of a team has as much of."""
+    yield from (("heads", config.heads), ("kv_heads", config.kv_heads))
+    found = [config.layer_experts(layer) for layer in range(config.depth)]
+    if None in found:
+        yield "ffn_width", config.ffn_width
+    if experts := config.experts:
+        yield "experts.routed", experts.routed
+        yield "experts.shared x width", experts.shared * experts.width

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from model.config import ModelConfig
+from model.config import ExpertConfig, ModelConfig
 from model.encoder_decoder import EncoderDecoder, build
 from model.shapes import from_depth
 from model.tensor_parallel import Split, Team, divide, splits
@@ -27,6 +27,19 @@ SHAPES = {
     "encoder": ENCODER,
     "encoder-decoder": replace(
         BOTH, positions="learned", bias="all", activation="gelu", qk_norm="head", encoder_depth=1
+    ),
+    "experts": replace(SMALL, experts=ExpertConfig(routed=4, active=2, width=16, shared=1)),
+    "idle experts": replace(
+        SMALL,
+        experts=ExpertConfig(
+            routed=4,
+            active=1,
+            width=16,
+            groups=2,
+            active_groups=1,
+            scoring="sigmoid",
+            normalise=False,
+        ),
     ),
 }
 

@@ -199,3 +199,23 @@ def test_grouped_products_are_those_of_one_expert_after_the_other(
         found.append([y, x.grad, *(p.grad for p in layer.parameters() if p.grad is not None)])
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_what_each_half_of_the_experts_makes_sums_to_what_all_make(
+    on_gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One half, to which some tokens do not go; gradients of what went in, too."""
+    monkeypatch.setattr("model.experts.on_gpu", lambda x: on_gpu)
+    layer, x = build(EXPERTS["mixtral"]), torch.randn(9, SMALL.width, requires_grad=True)
+    chosen, weights = layer.router(x.detach())
+    halves = [build(EXPERTS["mixtral"]) for _ in range(2)]
+    for first, half in zip((0, 2), halves, strict=True):
+        half.up.data, half.down.data = (w.data[first : first + 2] for w in (layer.up, layer.down))
+    assert any((chosen < 2).all(1)) or any((chosen >= 2).all(1))
+    whole = layer.routed(x, chosen, weights)
+    parts = [h.routed(x, chosen - first, weights) for first, h in zip((0, 2), halves, strict=True)]
+    torch.testing.assert_close(sum(parts), whole, rtol=1e-5, atol=1e-6)
+    (expected,) = torch.autograd.grad(whole.square().sum(), x)
+    (found,) = torch.autograd.grad(sum(parts).square().sum(), x)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

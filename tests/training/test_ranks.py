@@ -16,6 +16,7 @@ from tasks.training.launch import launch
 from tests.training.two_ranks import (
     STEPS,
     divided_job,
+    experts_job,
     half_job,
     network_job,
     shared_job,
@@ -38,6 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     launch(shared_job(path / "unshared"), Placement())
     launch(divided_job(path / "undivided"), Placement())
     launch(divided_job(path / "left"), Placement())
+    launch(experts_job(path / "experts"), Placement())
     for stage in (2, 3):
         launch(half_job(path / f"half-alone-{stage}"), Placement(zero_stage=stage))
     return path
@@ -93,20 +95,17 @@ def test_two_ranks_that_share_each_row_have_the_losses_of_one(
     assert tokens == [STEPS * 8 * 8] * 2
 
 
-@pytest.mark.parametrize("zero_stage", [0, 1, 2, "compiled"])
-def test_two_ranks_that_have_a_network_together_train_it_as_one(
-    folder: Path, zero_stage: int | str
-) -> None:
+@pytest.mark.parametrize("how", ["0", "1", "2", "compiled", "experts"])
+def test_two_ranks_that_have_a_network_together_train_it_as_one(folder: Path, how: str) -> None:
     """Losses and gradient norms, of which most are clipped, and in the end the whole weights."""
-    alone, together = rows(folder / "undivided"), rows(folder / f"divided-{zero_stage}")
+    undivided = "experts" if how == "experts" else "undivided"
+    alone, together = rows(folder / undivided), rows(folder / f"divided-{how}")
     for key in ("loss", "grad_norm", "tokens"):
         told = [row[key] for row in together]
         assert told == pytest.approx([row[key] for row in alone], rel=1e-5)
     assert sum(row["grad_norm"] > 1 for row in alone) > STEPS / 3
     assert alone[-1]["loss"] < 0.8 * alone[0]["loss"]
-    whole, joined = (
-        load_file(folder / name / WEIGHTS) for name in ("undivided", f"divided-{zero_stage}")
-    )
+    whole, joined = (load_file(folder / name / WEIGHTS) for name in (undivided, f"divided-{how}"))
     assert whole.keys() == joined.keys()
     for name, weight in whole.items():
         torch.testing.assert_close(joined[name], weight, rtol=0, atol=1e-5)

@@ -7,6 +7,7 @@ import pytest
 from cluster.deepspeed_config import deepspeed_config
 from cluster.errors import BadInput
 from cluster.placement import Placement
+from model.config import ExpertConfig
 from tasks.tokens.steps import Steps
 from tasks.training.agreement import check_sharding
 from tasks.training.context_parallel import check_context_parallel
@@ -52,7 +53,7 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, object], told: 
         ({"kv_heads": 1}, {}, "model.kv_heads is 1"),
         ({}, {"context": 18, "batch_tokens": 36}, "pretrain.context is 18"),
         ({"family": "encoder"}, {"objective": "masked"}, "pretrain.objective is masked"),
-        ({"preset": "deepseek-v3"}, {}, "experts"),
+        ({"preset": "mixtral-8x7b"}, {}, "model.experts is .*evened over whole rows"),
     ],
 )
 def test_rows_that_cannot_be_shared_are_refused(
@@ -71,7 +72,7 @@ def test_rows_that_cannot_be_shared_are_refused(
         ({"width": 32, "heads": 2}, {}, "model.heads is 2"),
         ({"kv_heads": 1}, {}, "model.kv_heads is 1: each worker needs as many of them"),
         ({"preset": "t5-small"}, {"objective": "span_corruption"}, "positions is relative"),
-        ({"preset": "deepseek-v3"}, {}, "experts"),
+        ({"preset": "deepseek-v3"}, {}, "latent"),
         (
             {"family": "encoder"},
             {"objective": "replaced_token_detection"},
@@ -97,6 +98,15 @@ def test_dropout_is_not_compiled_in_a_divided_network() -> None:
     check_tensor_parallel(config, settings, team)
     with pytest.raises(BadInput, match=r"dropout is 0\.1: compiled, .* compile must be false"):
         check_tensor_parallel(config, settings, team.model_copy(update={"compile": True}))
+
+
+def test_each_worker_of_a_divided_network_has_as_many_experts() -> None:
+    settings, team = pretrain(), Placement(workers=4, tensor_parallel=4)
+    config = ModelSettings(width=64, heads=4).config(300, settings.context)
+    experts = ExpertConfig(routed=8, active=2, width=32)
+    check_tensor_parallel(replace(config, experts=experts), settings, team)
+    with pytest.raises(BadInput, match=r"model\.experts\.routed is 6: each worker needs as many"):
+        check_tensor_parallel(replace(config, experts=replace(experts, routed=6)), settings, team)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from model.config import ExpertConfig
 from model.objectives.modules import with_objective
 from model.shapes import from_depth
 from model.sharded import shard_by_shard
@@ -117,11 +118,15 @@ def shareable() -> Program:
     return Program(with_objective(Transformer(shape), "causal"), packed_batch)
 
 
-def dividable(dropout: float = 0.0, break_at: int = 0) -> Program:
+def dividable(
+    dropout: float = 0.0, break_at: int = 0, experts: ExpertConfig | None = None
+) -> Program:
     """The same, with heads that are normed and weights that do not start at zero."""
     torch.default_generator.manual_seed(1)
     shape = from_depth(2, vocab_size=13, context=8, width=32, heads=4, kv_heads=2)
-    network = Transformer(replace(shape, qk_norm="head", bias="all", dropout=dropout))
+    bias = "qkv" if experts else "all"
+    shape = replace(shape, qk_norm="head", bias=bias, dropout=dropout, experts=experts)
+    network = Transformer(shape)
     for parameter in network.parameters():
         parameter.data += 0.05 * torch.randn_like(parameter)
     module = with_objective(network, "causal")

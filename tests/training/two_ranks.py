@@ -20,6 +20,7 @@ import torch.distributed as dist
 from cluster.deepspeed_import import load_deepspeed
 from cluster.errors import BadInput
 from cluster.placement import Placement
+from model.config import ExpertConfig
 from tasks.training.job import CHECKPOINTS, Program, TrainJob
 from tasks.training.loop import train
 from tasks.training.settings import OptimizerSettings
@@ -57,6 +58,8 @@ def without_a_compiler(folder: Path, rank: int) -> None:
     for stage in range(3):
         team = Placement(workers=2, tensor_parallel=2, zero_stage=stage)
         train(divided_job(folder / f"divided-{stage}"), team)
+    team = Placement(workers=2, tensor_parallel=2, zero_stage=1)
+    train(experts_job(folder / "divided-experts"), team)
     train(uneven_job(folder / "uneven"), Placement(workers=2, zero_stage=1))
     sit_exams(folder, rank)
     stop_and_go_on(folder, rank)
@@ -92,6 +95,13 @@ def divided_job(folder: Path, break_at: int = 0) -> TrainJob:
         optimizer=SLOW,
         checkpoint_seconds=1e-6 if break_at else 60,
     )
+
+
+def experts_job(folder: Path) -> TrainJob:
+    """Each rank has two of four experts, and half of the one that all tokens go through."""
+    experts = ExpertConfig(routed=4, active=2, width=16, shared=1, balance_bias=1e-3)
+    build = partial(toy.dividable, experts=experts)
+    return toy.job(folder, build=build, steps=STEPS, optimizer=SLOW)
 
 
 def sit_exams(folder: Path, rank: int) -> None:
