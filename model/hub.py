@@ -37,6 +37,8 @@ LEFT_OUT = re.compile(
     r"|^(sequence_summary|logits_proj|start_logits|end_logits|answer_class)\."  # XLNet's
 )
 """Names a published file may hold beside our tensors."""
+RATES = "headrace_rates"
+"""The key of `config.json` for `rate_shares`."""
 SAFE = ".safetensors"
 LM_HEADS = (
     "lm_head.weight", "embed_out.weight", "head.weight", "vocab_projector.weight", "lm_loss.weight",
@@ -88,7 +90,8 @@ def save(
         model_type = hub_config.OWN
         about = hub_config.describe(config, model_type)
     head = hub_heads.describe(model_type, module.head) if isinstance(module, Headed) else {}
-    about |= {"dtype": dtype, **head, **(extra or {})}
+    rates = {RATES: dict(network.rate_shares)} if network.rate_shares else {}
+    about |= {"dtype": dtype, **head, **rates, **(extra or {})}
     (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     ours = {name: weight.detach().cpu() for name, weight in network.state_dict().items()}
     theirs = dict(
@@ -167,7 +170,7 @@ def _load(
     with torch.device("meta"):
         network = build(config)
     network.load_state_dict(dict(ours), assign=True)
-    network.headless = bool(own)
+    network.headless, network.rate_shares = bool(own), rate_shares(folder)
     return network, own
 
 
@@ -271,6 +274,14 @@ def weight_files(folder: Path) -> list[Path]:
 def special_ids(folder: Path | str) -> dict[str, Any]:
     """The keys of a folder's `config.json` that say which tokens begin, end and fill a text."""
     return {key: value for key, value in read_config(folder).items() if key.endswith("token_id")}
+
+
+def rate_shares(folder: Path | str) -> dict[str, float] | None:
+    """At what shares of the learning rate the weights of a folder of ours were trained, by the kind
+    of parameter (`model.optim`); None where it does not say.
+    """
+    found: dict[str, float] | None = read_config(folder).get(RATES)
+    return found
 
 
 def tensors(folder: Path) -> dict[str, Tensor]:

@@ -3,8 +3,9 @@
     groups = parameter_groups(module, learning_rate=6e-4, weight_decay=0.1)
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98))
 
-By itself one rate is everyone's, as in published recipes. Kinds may have shares of it (`scales`),
-and matrices and heads a rate that falls with the width from a `base_width` on: Adam moves every
+By itself one rate is everyone's, as in published recipes. Kinds may have shares of it (`scales`;
+weights have the size that such shares made, so a network that was trained at some keeps them), and
+matrices and heads a rate that falls with the width from a `base_width` on: Adam moves every
 number by about its learning rate a step, a matrix sums over its inputs, so what a step does to its
 output grows with their number. An embedding is looked up, not summed over, and keeps its rate at
 every width (Yang et al. 2022, Tensor Programs V, table 3: muP). So one setting found on a narrow
@@ -12,7 +13,7 @@ network holds on a wide one. What muP asks for beside the rates, a smaller LM he
 scores over the head dimension, comes with `config.mup_base_width`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from torch import nn
@@ -38,7 +39,7 @@ def parameter_groups(
     learning_rate: float,
     weight_decay: float,
     *,
-    scales: Mapping[str, float] | None = None,
+    scales: Mapping[str, float | None] | None = None,
     base_width: int | None = None,
     decayed: Collection[ParameterKind] = MATRIX_KINDS,
     layer_decay: float = 1.0,
@@ -51,14 +52,18 @@ def parameter_groups(
     - `positions`, learned ones;
     - `vectors`, gains and biases.
 
-    A group's peak rate is `learning_rate`, times its scale if it has one, and for matrices and head
-    times base width / width, with the base width of muP if none is given. Only the `decayed` kinds
-    decay (decoupled, Loshchilov and Hutter 2019). With `layer_decay` each layer has that share of
-    the rate of the one above it, by groups of their own, `matrices/2` of the last layer but one
-    (Howard and Ruder 2018, ULMFiT; Clark et al. 2020, ELECTRA). Each group has `name`, `params`,
-    `lr` (its peak) and `weight_decay`; empty groups are left out.
+    A group's peak rate is `learning_rate`, times its scale (None: that of the training before, or
+    1), and for matrices and head times base width / width, with the base width of muP if none is
+    given. Only the `decayed` kinds decay (decoupled, Loshchilov and Hutter 2019). With
+    `layer_decay` each layer has that share of the rate of the one above it, by groups of their own,
+    `matrices/2` of the last layer but one (Howard and Ruder 2018, ULMFiT; Clark et al. 2020,
+    ELECTRA). Each group has `name`, `params`, `lr` (its peak) and `weight_decay`; empty groups are
+    left out.
     """
     narrow = _narrowing(module, base_width)
+    network = _network(module)
+    shares = dict(network.rate_shares or {}) if network else {}
+    shares |= {kind: share for kind, share in (scales or {}).items() if share is not None}
     depths = _depths(module) if layer_decay < 1 else {}
     members: dict[tuple[ParameterKind, int], list[Parameter]] = {}
     for kind, parameter in _kinds(module):
@@ -69,13 +74,25 @@ def parameter_groups(
             "name": f"{kind}/{depth}" if depth else kind,
             "params": members[kind, depth],
             "lr": learning_rate
-            * (scales or {}).get(kind, 1.0)
+            * shares.get(kind, 1.0)
             * (narrow if kind in NARROWED else 1.0)
             * layer_decay**depth,
             "weight_decay": weight_decay if kind in decayed else 0.0,
         }
         for kind, depth in sorted(members, key=lambda group: (order.index(group[0]), group[1]))
     ]
+
+
+def shares_of(
+    network: LanguageModel, groups: Sequence[Group], learning_rate: float
+) -> dict[str, float]:
+    """The share of a learning rate that each kind has, of the groups of a network: `rate_shares`.
+    Embeddings have what those of tokens had, as the LM head that they were tied to may be gone.
+    """
+    shares = {group["name"]: round(group["lr"] / learning_rate, 9) for group in groups}
+    table = network.embedding.weight
+    among = next(g["name"] for g in groups if any(p is table for p in g["params"]))
+    return shares | {"embeddings": shares[among]}
 
 
 def freeze(parameters: Iterable[Parameter]) -> None:
@@ -111,14 +128,16 @@ def _depths(module: nn.Module) -> dict[Parameter, int]:
 
 
 def _narrowing(module: nn.Module, base_width: int | None) -> float:
-    """Base width over the width of the network that is trained; one that only helps an objective
-    comes behind it.
-    """
-    networks = (m for m in module.modules() if isinstance(m, LanguageModel))
-    if (network := next(networks, None)) is None:
+    """Base width over the width of the network that is trained."""
+    if (network := _network(module)) is None:
         return 1.0
     base = base_width or network.config.mup_base_width
     return base / network.config.width if base else 1.0
+
+
+def _network(module: nn.Module) -> LanguageModel | None:
+    """The network that is trained; one that only helps an objective comes behind it."""
+    return next((m for m in module.modules() if isinstance(m, LanguageModel)), None)
 
 
 def _kinds(module: nn.Module) -> Iterator[tuple[ParameterKind, Parameter]]:

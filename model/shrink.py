@@ -31,7 +31,7 @@ def shrunk(network: Transformer, layers: int) -> Transformer:
             kept[f"blocks.{new}.{name[found.end() :]}"] = weight
     own = smaller.state_dict()
     smaller.load_state_dict({name: kept.get(name, weight) for name, weight in own.items()})
-    smaller.usable = network.usable
+    smaller.usable, smaller.rate_shares = network.usable, network.rate_shares
     return smaller
 
 

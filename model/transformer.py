@@ -12,7 +12,7 @@ Letters: B rows, T positions, S encoder positions, D width, V vocabulary. Traini
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +40,9 @@ class LanguageModel(nn.Module, SplitsContext):
     """So many ids are tokens; a published vocabulary may be padded beyond them."""
     headless: bool = False
     """Whether another head (`model.heads`) stands where the LM head was."""
+    rate_shares: Mapping[str, float] | None = None
+    """The share of the learning rate at which each kind of its parameters was trained
+    (`model.optim`)."""
     multiply_head: Callable[[Tensor, Tensor | None], Tensor] | None = None
     """What multiplies by `head_weight` in place of PyTorch (`model.generation.packed`)."""
 

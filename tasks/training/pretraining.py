@@ -26,6 +26,7 @@ from model.longer import lengthened
 from model.objectives.base import Objective
 from model.objectives.modules import own_parameters, with_objective
 from model.objectives.rows import Vocabulary
+from model.optim import shares_of
 from model.sharded import fill, shard_by_shard
 from tasks.tokens.chat import write_tokenizer_config
 from tasks.tokens.encoder import Encoder
@@ -44,6 +45,7 @@ from tasks.training.job import CHECKPOINTS, METRICS, Program, TrainJob
 from tasks.training.launch import launch, load_trained
 from tasks.training.memory import check_memory
 from tasks.training.model_settings import ModelSettings
+from tasks.training.optimizers import groups_of
 from tasks.training.samples import samples_of
 from tasks.training.settings import ObjectiveSettings, PretrainSettings
 from tasks.training.spikes import read_skipped
@@ -98,6 +100,9 @@ def train_network(
             build(config), settings.objective, generator_size=settings.generator
         )
     load_trained(module, weights)
+    network, optimizer = module.network, settings.optimizer
+    network.rate_shares = hub.rate_shares(start.path) if start else None
+    network.rate_shares = shares_of(network, groups_of(module, optimizer), optimizer.learning_rate)
     without_mup(module)
     _keep_checkpoints(job, draft)
     _record(job, config, settings, mixture, draft)
@@ -191,6 +196,7 @@ def program(
         network = build(config)
     if start is not None:
         fill(network, hub.named_weights(brought(start)))
+        network.rate_shares = hub.rate_shares(start)
     module = with_objective(network, settings.objective, settings.z_loss, settings.generator)
     return Program(module, samples.batch)
 

@@ -31,15 +31,17 @@ ScheduleName = Literal["constant", "linear", "cosine", "wsd", "inverse_sqrt"]
 
 
 class RateScales(Settings):
-    """Learning rates of the kinds of parameters, in shares of `learning_rate`."""
+    """Learning rates of the kinds of parameters, in shares of `learning_rate`; null is the share at
+    which a model that goes on was trained, where its config says so, and 1 in a new one.
+    """
 
-    matrices: float = Field(1.0, gt=0, description="matrices inside the blocks")
-    head: float = Field(
-        1.0, gt=0, description="the LM head, or the embedding tied to it; heads of other tasks"
+    matrices: float | None = Field(None, gt=0, description="matrices inside the blocks")
+    head: float | None = Field(
+        None, gt=0, description="the LM head, or the embedding tied to it; heads of other tasks"
     )
-    embeddings: float = Field(1.0, gt=0, description="embeddings of tokens, where not tied")
-    positions: float = Field(1.0, gt=0, description="learned positions")
-    vectors: float = Field(1.0, gt=0, description="gains and biases")
+    embeddings: float | None = Field(None, gt=0, description="embeddings of tokens, where not tied")
+    positions: float | None = Field(None, gt=0, description="learned positions")
+    vectors: float | None = Field(None, gt=0, description="gains and biases")
 
 
 class OptimizerSettings(Settings):

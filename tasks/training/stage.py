@@ -19,7 +19,7 @@ from tasks.training.settings import PretrainSettings
 log = logging.getLogger("headrace.pretrain")
 
 
-@stage(version=7, trains=True)
+@stage(version=8, trains=True)
 def pretrain(
     shards: Artifact,
     tokenizer: Artifact,

@@ -210,6 +210,46 @@ def test_adapters_are_merged_into_their_base(folder: Path, store: Store, tmp_pat
     assert any(not found[name].equal(weight) for name, weight in weights(folder).items())
 
 
+def test_a_tuning_has_the_shares_of_the_rate_that_the_model_was_pretrained_at(
+    folder: Path, text: Path, store: Store, tmp_path: Path
+) -> None:
+    """Through a tuning of a tuning and a copy elsewhere; what a recipe says goes before it."""
+    scales = {"embeddings": 15, "vectors": 2.5}
+    training = {"tokens": 512, "context": 64, "batch_tokens": 256}
+    values = {
+        "name": "mine",
+        "sources": [str(text)],
+        "tokenizer": {"vocab_size": 300},
+        "model": {"depth": 1, "width": 32},
+        "pretrain": training | {"optimizer": {"scales": scales, "base_width": 16}},
+        "sweep": None,
+    }
+    carried_out(Recipe.model_validate(values), "pretrain")
+    rows = [{"text": f"say {['one', 'two'][i % 2]} {i}", "label": str(i % 2)} for i in range(20)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def rates(model: str, *asked: str) -> tuple[dict[str, float], str]:
+        rows = str(tmp_path / "rows.jsonl")
+        tuned = carried_out(adaptation(model, "classify", rows, None, asked), "classify")
+        made = tuned["classify"]
+        first = json.loads(made.file("metrics.jsonl").read_text().splitlines()[0])
+        found = {k.partition("/")[2]: v / first["lr"] for k, v in first.items() if "lr/" in k}
+        return found, made.name
+
+    own = {"matrices": 0.5, "head": 0.5, **scales}
+    found, tuned = rates("pretrain")
+    assert found == pytest.approx(own)
+    copy = str(shutil.copytree(store.get(tuned).path, tmp_path / "copy"))
+    Path(copy, "artifact.json").unlink()
+    for model, asked in ((tuned, "classify.epochs=1"), (copy, "classify.epochs=1")):
+        assert rates(model, asked)[0] == pytest.approx(own)
+    found, _ = rates("pretrain", "classify.optimizer.scales.embeddings=1")
+    assert found == pytest.approx(own | {"embeddings": 1})
+    assert set(rates(str(folder))[0].values()) == {1.0}
+    longer = carried_out(adaptation("pretrain", "pretrain", str(text), None, SMALL), "pretrain")
+    assert hub.rate_shares(longer["pretrain"].path) == pytest.approx(own)
+
+
 def test_a_model_of_the_hub_is_fetched_at_its_revision(
     folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,9 @@ import torch
 from model.config import MATRIX_KINDS
 from model.head_config import Head
 from model.heads import Headed
-from model.objectives.modules import CausalLM
-from model.optim import parameter_groups
+from model.objectives.modules import CausalLM, TokenLM
+from model.optim import parameter_groups, shares_of
+from model.presets import preset
 from model.shapes import from_depth
 from model.transformer import Transformer
 
@@ -67,6 +68,19 @@ def test_a_tied_embedding_learns_as_a_head():
     module, found = groups(tie_embeddings=True)
     assert names(module, found["head"]) == {"embedding.weight"}
     assert "embeddings" not in found
+
+
+def test_an_embedding_keeps_the_share_that_it_had_as_a_head():
+    scales = {"head": 2.5, "embeddings": 15}
+    config = replace(preset("bert-base-uncased"), vocab_size=31, width=64, heads=1, kv_heads=1)
+    network = Transformer(replace(config, depth=1, ffn_width=64))
+    module = TokenLM(network)
+    found = parameter_groups(module, 0.01, 0.1, scales=scales)
+    assert {g["name"]: g["lr"] for g in found}["embeddings"] == 0.15, "those of segments"
+    network.rate_shares = shares_of(network, found, 0.01)
+    tuned = parameter_groups(Headed(network, Head("sequence", 3)), 0.002, 0.1)
+    embedded = next(g for g in tuned if any(p is network.embedding.weight for p in g["params"]))
+    assert embedded["name"] == "embeddings" and embedded["lr"] == pytest.approx(0.005)
 
 
 def test_frozen_parameters_and_empty_groups_are_left_out():

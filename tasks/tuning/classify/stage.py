@@ -12,7 +12,7 @@ from cluster.store import Draft
 from tasks.tuning.classify.settings import ClassifySettings
 
 
-@stage(version=4, trains=True)
+@stage(version=5, trains=True)
 def classify(model: Artifact, settings: ClassifySettings, seed: int, draft: Draft) -> None:
     """Tune the network and a new head; measure both on rows held out.
 

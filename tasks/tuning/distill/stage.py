@@ -10,7 +10,7 @@ from cluster.store import Draft
 from tasks.tuning.distill.settings import DistillSettings
 
 
-@stage(version=2, trains=True)
+@stage(version=3, trains=True)
 def distill(model: Artifact, settings: DistillSettings, seed: int, draft: Draft) -> None:
     """Train a model, or one of some of its layers, on what the teacher makes of the rows.
 

@@ -8,7 +8,7 @@ from cluster.store import Draft
 from tasks.tuning.extract.settings import ExtractSettings
 
 
-@stage(version=2, trains=True)
+@stage(version=3, trains=True)
 def extract(model: Artifact, settings: ExtractSettings, seed: int, draft: Draft) -> None:
     """Tune the network and a new head; measure both on rows held out.
 

@@ -11,7 +11,7 @@ from cluster.store import Draft
 from tasks.tuning.instruct.settings import InstructSettings
 
 
-@stage(version=5, trains=True)
+@stage(version=6, trains=True)
 def instruct(
     model: Artifact,
     settings: InstructSettings,

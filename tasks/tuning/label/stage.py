@@ -8,7 +8,7 @@ from cluster.store import Draft
 from tasks.tuning.label.settings import LabelSettings
 
 
-@stage(version=3, trains=True)
+@stage(version=4, trains=True)
 def label(model: Artifact, settings: LabelSettings, seed: int, draft: Draft) -> None:
     """Tune the network and a new head; measure both on rows held out.
 

@@ -28,7 +28,7 @@ def preferences(
     write_preferences(model.path, settings, draft, reference, single)
 
 
-@stage(version=1, trains=True)
+@stage(version=2, trains=True)
 def prefer(
     model: Artifact, preferences: Artifact, settings: PreferSettings, seed: int, draft: Draft
 ) -> None:

@@ -8,7 +8,7 @@ from cluster.store import Draft
 from tasks.tuning.regress.settings import RegressSettings
 
 
-@stage(version=2, trains=True)
+@stage(version=3, trains=True)
 def regress(model: Artifact, settings: RegressSettings, seed: int, draft: Draft) -> None:
     """Tune the network and a new head; measure both on rows held out.
 

@@ -8,7 +8,7 @@ from cluster.store import Draft
 from tasks.tuning.text_to_text.settings import TextToTextSettings
 
 
-@stage(version=2, trains=True)
+@stage(version=3, trains=True)
 def translate(model: Artifact, settings: TextToTextSettings, seed: int, draft: Draft) -> None:
     """Tune on sources and their translations; translate held-out sources by beam search.
 
@@ -22,7 +22,7 @@ def translate(model: Artifact, settings: TextToTextSettings, seed: int, draft: D
     tune(model, settings, seed, draft, translation)
 
 
-@stage(version=2, trains=True)
+@stage(version=3, trains=True)
 def summarise(model: Artifact, settings: TextToTextSettings, seed: int, draft: Draft) -> None:
     """Tune on texts and their summaries; summarise held-out texts by beam search.
 
