@@ -99,7 +99,10 @@ def main() -> None:
         keep_bytecode()
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
-    logging.getLogger("headrace").addHandler(handler)
+    logging.raiseExceptions = False  # that a log server fails is told by what it fails for
+    ours = logging.getLogger("headrace")
+    ours.addHandler(handler)
+    ours.propagate = False  # Prefect's handler of all loggers would say it again
     sys.exit(_guarded())
 
 

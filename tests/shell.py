@@ -49,12 +49,14 @@ def _as_it_was() -> Iterator[None]:
     """What the command sets for its whole process."""
     logger = logging.getLogger("headrace")
     mask, handler, handlers = os.umask(0o077), signal.getsignal(signal.SIGTERM), logger.handlers[:]
+    propagate, raises = logger.propagate, logging.raiseExceptions
     try:
         yield
     finally:
         os.umask(mask)
         signal.signal(signal.SIGTERM, handler)
         logger.handlers[:] = handlers
+        logger.propagate, logging.raiseExceptions = propagate, raises
 
 
 @contextlib.contextmanager

@@ -184,6 +184,40 @@ def test_a_cluster_that_is_away_is_told_before_anything_starts(
     assert not (tmp_path / "services.json").exists()
 
 
+WARNS = """
+import logging
+import anyio
+from flows import cli
+
+class Full:
+    async def create_logs(self, items):
+        raise OSError("507, for the disk is full")
+
+def work():
+    from cluster.environment import prepare
+    prepare()
+    from prefect.logging.configuration import setup_logging
+    from prefect.logging.handlers import APILogWorker
+    setup_logging()
+    worker = object.__new__(APILogWorker)
+    worker._client = Full()
+    anyio.run(worker._handle_batch, [])
+    logging.getLogger("headrace.run").warning("sweep is left out")
+    return 0
+
+cli._guarded = work
+cli.main()
+"""
+
+
+def test_a_warning_is_said_once_on_a_line_of_its_own(tmp_path: Path) -> None:
+    """Prefect shows what loggers warn of as well, and what its server does not take of it."""
+    environment = {**os.environ, "HEADRACE_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", WARNS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == "sweep is left out\n"
+
+
 def test_a_run_is_planned_once(
     tmp_path: Path, fresh_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
