@@ -1,5 +1,6 @@
 """Why a stage is built, in the words that `plan`, `run` and `compare` show."""
 
+import json
 from typing import Any
 
 from cluster.manifest import Manifest
@@ -13,8 +14,8 @@ def changes(then: Manifest, now: Spec | Manifest) -> str:
         found.append(f"stage version {then.version} -> {now.version}")
     old, new = _flat(then.settings), _flat(now.settings)
     for key in sorted(old.keys() | new.keys()):
-        if old.get(key) != new.get(key):
-            found.append(f"{key} {_short(old.get(key))} -> {_short(new.get(key))}")
+        if _differs(key, old, new):
+            found.append(f"{key} {_short(old, key)} -> {_short(new, key)}")
     for name in sorted(then.inputs.keys() | now.inputs.keys()):
         if then.inputs.get(name) != now.inputs.get(name):
             found.append(f"its {name} changed")
@@ -35,6 +36,20 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _short(value: Any) -> str:
-    text = str(value)
+def _differs(key: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Whether a key is another, or there and not there: `null` leaves a rule out, say. That of a
+    section says nothing beside its keys.
+    """
+    if key in old and key in new:
+        return bool(old[key] != new[key])
+    (has, lacks) = (old, new) if key in old else (new, old)
+    return has[key] is not None or not any(name.startswith(f"{key}.") for name in lacks)
+
+
+def _short(settings: dict[str, Any], key: str) -> str:
+    """A value as a recipe has it."""
+    if key not in settings:
+        return "not set"
+    value = settings[key]
+    text = json.dumps(value) if value is None or isinstance(value, bool) else str(value)
     return text if len(text) <= 24 else text[:10] + "…"

@@ -86,6 +86,32 @@ def test_a_changed_setting_is_named_and_its_dependents_follow(tmp_path: Path) ->
     assert reasons(plan(store, seed=3)) == ["unchanged", "seed 0 -> 3"]
 
 
+class Rules(Settings):
+    limits: dict[str, float | None] = {}
+    size: Size | None = None
+
+
+@stage(version=1)
+def strain(settings: Rules, draft: Draft) -> None:
+    (draft.path / "water").write_text(str(settings))
+
+
+def test_a_rule_left_out_by_null_is_a_reason_and_a_section_says_nothing_beside_its_keys(
+    tmp_path: Path,
+) -> None:
+    def strained(**settings: Any) -> str:
+        dag = Dag("mill", Store(tmp_path))
+        node = dag.add(strain, settings=Rules(**settings))
+        carry_out(dag)
+        return node.why
+
+    assert strained() == "first build"
+    assert strained(limits={"fish": None}) == "limits.fish not set -> null"
+    assert strained(limits={"fish": 2}) == "limits.fish null -> 2.0"
+    changed = strained(size={"vocab_size": 16, "parts": []})
+    assert changed == "limits.fish 2.0 -> not set, size.vocab_size not set -> 16"
+
+
 def test_rebuild_forces_one_stage_and_refuses_an_unknown_one(tmp_path: Path) -> None:
     store = Store(tmp_path)
     carry_out(plan(store))
