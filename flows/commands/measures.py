@@ -27,7 +27,7 @@ def fit(
     runs: Annotated[
         str,
         typer.Argument(
-            help="a file with a header, parted by commas, semicolons or tabs: columns params, "
+            help="a table with a header (comma, semicolon, tab) or JSON lines: params, "
             "tokens, loss; for repeated also unique_tokens, for kaplan and isoflop optionally "
             "flops, for power x, y and optionally weight. Or mlflow:EXPERIMENT"
         ),

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import BadInput
+from tasks.data.row_files import read_columns
 from tasks.scaling.law.fit import problem_of
 from tasks.scaling.law.fit_file import fit_columns, fit_file
 from tasks.scaling.law.laws import LAWS
 from tasks.scaling.law.robust import best_of_starts, huber
+from tasks.scaling.law.runs import NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("HEADRACE_SHARED_DATA", ROOT.parent / "shared" / "data")) / "scaling"
@@ -303,9 +305,11 @@ GOOD = "params,tokens,loss\n" + "".join(f"{n}e6,{d}e8,3\n" for n in (1, 2) for d
         ("params,tokens,loss\n1,2,x\n", "row 1, column 'loss': 'x' is not a number"),
         ("params,tokens,loss\n1,2,3\n1,-2,3\n", "row 2, column 'tokens': -2 is not positive"),
         ("params,tokens,loss\n1,2,nan\n", "row 1, column 'loss': nan is not positive and finite"),
-        ("params,tokens,loss\n1,2\n", "row 1, column 'loss': 'None' is not a number"),
-        ("params,tokens,loss\n", "a header and no rows"),
-        ("", "no column 'params'.*the file is empty"),
+        ("params,tokens,loss\n1,2,\n", "row 1, column 'loss': '' is not a number; leave out"),
+        ("params,tokens,loss\n1,2\n", "line 2 has 2 cells below 3 columns"),
+        ("seed,seed,params,tokens,loss,x\n1,1,1,2,3,4\n", "a column is named twice: seed, seed"),
+        ("params,tokens,loss\n", "has no rows; expected columns"),
+        ("", "has no rows; expected columns"),
         ("params,tokens,loss\n1,2,3\n", "chinchilla has 5 parameters, 1 runs"),
     ],
 )
@@ -314,6 +318,22 @@ def test_unusable_files_are_refused_with_the_reason(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(BadInput, match=message):
         fit_file(path)
+
+
+def test_runs_of_other_names_stand_in_a_table_as_spreadsheets_leave_them_or_in_json(tmp_path):
+    rows = [line.split(",") for line in GOOD.splitlines()[1:]]
+    table, lines = tmp_path / "runs.csv", tmp_path / "runs.jsonl"
+    table.write_text(
+        '"Size (N)";"D, tokens";loss;;\n' + "".join(f"{n};{d};{y};;\n" for n, d, y in rows)
+    )
+    keys = ("Size (N)", "D, tokens", "loss")
+    runs = (dict(zip(keys, map(float, row), strict=True)) for row in rows)
+    lines.write_text("".join(json.dumps(run) + "\n" for run in runs))
+    (tmp_path / "good.csv").write_text(GOOD)
+    wanted = fit_file(tmp_path / "good.csv", "tied")
+    names = read_columns('params=Size (N),"tokens=D, tokens"', NAMES)
+    for path in (table, lines):
+        assert fit_file(path, "tied", names=names) == wanted
 
 
 def test_unusable_flags_are_refused_with_the_reason(tmp_path):
@@ -329,7 +349,7 @@ def test_unusable_flags_are_refused_with_the_reason(tmp_path):
         fit_file(path, predict=[(1e6,)])
     with pytest.raises(BadInput, match="isoflop has none"):
         fit_file(path, "isoflop", predict=[(1e6, 1e9)])
-    with pytest.raises(BadInput, match="cannot be read as CSV"):
+    with pytest.raises(BadInput, match=r"absent\.csv cannot be read as UTF-8 text"):
         fit_file(tmp_path / "absent.csv")
 
 

@@ -5,17 +5,17 @@ Columns by form: `params,tokens,loss` (and optionally `flops`), `repeated` also 
 """
 
 import csv
-import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from cluster.environment import prepare
 from cluster.errors import BadInput
 from cluster.settings import nearest
-from tasks.data.reading.formats import separator
+from tasks.data.row_files import read_row_file
 
 Columns = Mapping[str, np.ndarray]
 REQUIRED = {
@@ -38,7 +38,8 @@ def read(path: Path, form: str, theirs: Mapping[str, str]) -> Columns:
     Raises BadInput for an unreadable file, an absent column, and a cell that is not a positive
     finite number (naming its row, counted from 1 below the header).
     """
-    header, rows = _table(path)
+    rows = table(path)
+    header = list(rows[0])
     for name in REQUIRED[form]:
         if theirs.get(name, name) not in header:
             raise BadInput(
@@ -46,30 +47,16 @@ def read(path: Path, form: str, theirs: Mapping[str, str]) -> Columns:
                 f"{_hint(theirs.get(name, name), header)}"
             )
     wanted = [*REQUIRED[form], *(c for c in OPTIONAL.get(form, ()) if theirs.get(c, c) in header)]
-    if not rows:
-        raise BadInput(f"{path} has a header and no rows")
     return {name: _column(path, theirs.get(name, name), rows) for name in wanted}
 
 
-def table(path: Path | str) -> list[dict[str, str]]:
+def table(path: Path | str) -> list[dict[str, Any]]:
     """The rows of a file, by the names in its header. Raises BadInput for an unreadable file, and
     for one without rows.
     """
-    _, rows = _table(Path(path))
-    if not rows:
-        raise BadInput(f"{path} has no rows below a header")
-    return rows
-
-
-def _table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    try:
-        # Spreadsheets begin a file with a byte order mark.
-        text = path.read_text(encoding="utf-8-sig")
-        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator(text))
-        header = [name.strip() for name in reader.fieldnames or ()]
-        return header, [dict(zip(header, row.values(), strict=False)) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{path} cannot be read as CSV: {error}") from error
+    if rows := [row for _, row in read_row_file(Path(path))]:
+        return rows
+    raise BadInput(f"{path} has no rows; expected columns, and a run in each line below them")
 
 
 def distinct(columns: Columns) -> np.ndarray:
@@ -124,15 +111,18 @@ def write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
         writer.writerows(rows)
 
 
-def _column(path: Path, name: str, rows: list[dict[str, str]]) -> np.ndarray:
-    return np.array([_number(path, name, i, row[name]) for i, row in enumerate(rows, start=1)])
+def _column(path: Path, name: str, rows: list[dict[str, Any]]) -> np.ndarray:
+    return np.array([_number(path, name, i, row.get(name)) for i, row in enumerate(rows, start=1)])
 
 
-def _number(path: Path, name: str, row: int, cell: str | None) -> float:
+def _number(path: Path, name: str, row: int, cell: Any) -> float:
     try:
-        value = float(cell or "")
-    except ValueError:
-        raise BadInput(f"{path}, row {row}, column '{name}': '{cell}' is not a number") from None
+        value = float(cell)
+    except (TypeError, ValueError):
+        raise BadInput(
+            f"{path}, row {row}, column '{name}': '{cell}' is not a number; leave out runs without "
+            "one"
+        ) from None
     if not 0 < value < float("inf"):
         raise BadInput(
             f"{path}, row {row}, column '{name}': {cell} is not positive and finite; "
@@ -142,8 +132,6 @@ def _number(path: Path, name: str, row: int, cell: str | None) -> float:
 
 
 def _hint(name: str, header: list[str]) -> str:
-    if not header:
-        return "the file is empty"
     hint = nearest(name, header)
     if hint.startswith("did"):
         return hint
