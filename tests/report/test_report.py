@@ -455,13 +455,17 @@ def test_variants_are_shown_with_their_doubt_and_none_stands_for_the_run(tmp_pat
             found = {"bits_per_byte": loss, "heldout_loss": loss, "bits_per_byte_witten_bell": 2.5}
             inputs = {"n": f"{depth}{seed}"}
             scores.append(make(store, "evaluate", inputs, metrics=found, label=f"depth={depth}"))
-            network = {"family": "decoder", "objective": "causal"}
+            network = {"family": ("encoder", "decoder")[depth - 1], "objective": "causal"}
+            network |= {"params": 1_312_896, "flops": 2.34e12}
             about = {"label": f"depth={depth}", "values": {"depth": depth}, "network": network}
             runs.append(about | {"seed": seed})
     table = build(compare, store, scores=scores, runs=runs)
     html = page_of(store, [*scores, table])
     told = text_of(html)
     assert "None is called best: depth=2 is not shown to be better than depth=1: 2 seeds" in told
-    assert "depth=2 2 2.943 1.128 to 4.758 -0.0286 -0.936 to +0.879 .38" in told
+    (heads,) = re.findall(r"<tr><th>variant</th>.*</tr>", html)
+    assert heads.count("<th") <= 7  # more do not fit a page's width
+    assert "depth=2 decoder, causal 1.31 M parameters, 2.34 T FLOPs 2.943 2 2.943" in told
+    assert "2.943 1.128 to 4.758 -0.0286 -0.936 to +0.879 .38" in told
     assert 'aria-label="bits per byte of each variant, with 95 % intervals over seeds"' in html
     assert "Witten-Bell" not in told and "<h2>Scores</h2>" not in html
