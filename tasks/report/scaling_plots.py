@@ -117,7 +117,7 @@ def _collapse(found: Mapping[str, Any], suspects: Sequence[str], axes: Axes) -> 
     if suspects:
         legend(axes)
     axes.set_xlabel("share of the steps")
-    axes.set_ylabel("loss above E, over the law's at the end")
+    axes.set_ylabel("loss above E, over the law's")
 
 
 def _points(axes: Axes, runs: Sequence[Row], x: str, group: str, joined: bool = False) -> None:

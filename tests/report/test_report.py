@@ -8,13 +8,14 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from cluster.artifact import Artifact
 from cluster.manifest import Ledger
 from cluster.stage import build
 from cluster.store import Spec, Store
-from tasks.report import plots, words
+from tasks.report import plots, scaling_plots, words
 from tasks.report.stage import report
 from tasks.scaling.variants.stage import compare
 
@@ -417,6 +418,16 @@ def test_legends_lie_beside_the_data_and_letters_are_legible():
     width = float(re.search(r'viewBox="0 0 ([\d.]+) ', svg)[1])
     sizes = [float(size) for size in re.findall(r"font-size: ([\d.]+)px", svg)]
     assert sizes and min(sizes) * 424 / width >= 12  # pixels; 9 points
+
+
+def test_the_name_of_an_axis_is_not_longer_than_the_plot():
+    with rc_context(plots.STYLE):
+        figure = Figure(figsize=scaling_plots.SIZE, layout="constrained")
+        axes = figure.add_subplot()
+        scaling_plots._collapse({"share": [0.5, 1.0], "d16-t8k": [1.1, 1.0]}, (), axes)
+        figure.draw_without_rendering()
+    name = axes.yaxis.label.get_window_extent()
+    assert figure.bbox.y0 <= name.y0 and name.y1 <= figure.bbox.y1
 
 
 @pytest.mark.parametrize(
