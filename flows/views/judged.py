@@ -16,7 +16,7 @@ def judged_lines(found: dict[str, Any]) -> Iterator[str]:
     yield from _beside(found)
     yield from _compared(found)
     for reason, count in found["unscored"].items():
-        said = f': "{found["words"][reason]}"' if reason in found["words"] else ""
+        said = f": {found['words'][reason]}" if reason in found["words"] else ""
         yield f"unscored  {count} {reason}{said}"
     for name, steps in found["steps"].items():
         yield f"steps     of {name}: {steps['source']}"
@@ -29,7 +29,7 @@ def unscored(found: dict[str, Any]) -> str:
     """Why rows were not scored: each reason, its number, and what was said."""
     said = found["words"]
     return "; ".join(
-        f"{reason} ({count})" + (f': "{said[reason]}"' if reason in said else "")
+        f"{reason} ({count})" + (f": {said[reason]}" if reason in said else "")
         for reason, count in found["unscored"].items()
     )
 

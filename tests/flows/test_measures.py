@@ -88,6 +88,13 @@ def test_a_table_without_a_header_line_is_read_by_the_names_given(
         command("score", tmp_path / "q.csv", "--header", "a,b")
 
 
+def test_a_judges_words_stand_in_quotes_once(tmp_path: Path, fresh_home: Path) -> None:
+    said = "I'm sorry, but I can't help with that."
+    rows = [row | {"input": "q", "replies": said} for row in PREDICTIONS]
+    with pytest.raises(StageFailed, match=r'refusal \(3\): "I.m sorry, but .* that\."$'):
+        command("judge", as_lines(tmp_path / "p.jsonl", rows))
+
+
 def test_several_columns_are_several_references(tmp_path: Path) -> None:
     rows = [row | {"other": "the mill turns; at dawn, slowly"} for row in PREDICTIONS]
     table = as_csv(tmp_path / "p.csv", rows)
