@@ -4,7 +4,7 @@
 
 Of a matrix that holds several (queries, keys and values), each piece of rows may have an adapter of
 its own, as it has where the pieces are separate matrices. B starts at zero: the network is at first
-what it was.
+what it was, or what 4 bits leave of it where W is kept in them (QLoRA, Dettmers et al. 2023).
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -14,16 +14,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from model import four_bits
+
 
 @dataclass(frozen=True)
 class LoraShape:
     """Rank of the adapters; alpha, of which alpha / rank is the factor on B A; dropout of what goes
-    into them.
+    into them; whether the frozen matrix is kept in 4 bits.
     """
 
     rank: int
     alpha: float
     dropout: float = 0.0
+    in_4_bits: bool = False
 
     @property
     def scale(self) -> float:
@@ -43,6 +46,8 @@ class LoraLinear(nn.Linear):
         size = linear.in_features, linear.out_features
         super().__init__(*size, bias=linear.bias is not None, device="meta")
         self.weight, self.bias = linear.weight, linear.bias
+        if shape.in_4_bits:
+            self.weight = four_bits.pack(linear.weight)
         self.rows, self.shape, self.original = tuple(rows), shape, None
         self.dropout = nn.Dropout(shape.dropout)
         self.lora_A = nn.ModuleDict(
@@ -54,14 +59,15 @@ class LoraLinear(nn.Linear):
         for _, _, up in self.pieces():
             nn.init.zeros_(up)
 
-    original: Tensor | None
-    """The weight as it was, while the adapters are in it."""
+    original: tuple[Tensor] | None
+    """The weight as it was, while the adapters are in it; in a tuple it is no parameter."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Of vectors `[..., inputs]`, `[..., outputs]`."""
-        y = super().forward(x)
         if self.original is not None:
-            return y
+            return super().forward(x)
+        packed = four_bits.is_packed(self.weight)
+        y = four_bits.multiply(x, self.weight, self.bias) if packed else super().forward(x)
         parts, x = list(y.split(self.rows, -1)), self.dropout(x)
         for piece, down in self.lora_A.items():
             low = self.shape.scale * self.lora_B[piece](down(x))
@@ -77,16 +83,18 @@ class LoraLinear(nn.Linear):
     @torch.no_grad()
     def merge(self) -> None:
         """Add the adapters to the weight; it goes on without them."""
-        self.original = self.weight.data
-        parts = list(self.weight.data.split(self.rows))
+        self.original = (self.weight,)
+        packed = four_bits.is_packed(self.weight)
+        whole = four_bits.unpack(self.weight) if packed else self.weight.data
+        parts = list(whole.split(self.rows))
         for piece, down, up in self.pieces():
             parts[piece] = parts[piece] + self.shape.scale * (up @ down)
-        self.weight.data = torch.cat(parts)
+        self.weight = nn.Parameter(torch.cat(parts), self.weight.requires_grad)
 
     def unmerge(self) -> None:
         """Give the weight back, to the bit."""
         assert self.original is not None, "its adapters are not in its weight"
-        self.weight.data, self.original = self.original, None
+        (self.weight,), self.original = self.original, None
 
 
 def adapted(network: nn.Module) -> list[tuple[str, LoraLinear]]:

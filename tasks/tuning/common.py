@@ -64,6 +64,8 @@ def tuning_job(
     for name, kind in kinds.items():
         if (workers := getattr(draft.placement, name)) > 1:
             raise BadInput(f"placement.{name} is {workers}: only pretraining {kind}; set it to 1")
+    if settings.train == "lora" and settings.lora.bits and draft.placement.zero_stage == 3:
+        raise BadInput("placement.zero_stage is 3, which cannot shard lora.bits: set it to 2")
     return TrainJob(
         build=build,
         steps=steps,

@@ -22,6 +22,11 @@ class LoraSettings(Settings):
     rank: int = Field(8, ge=1, description="inner size of each adapter")
     alpha: float = Field(16.0, gt=0, description="what is learned counts alpha / rank")
     dropout: float = Field(0.0, ge=0, lt=1, description="of what goes into the adapters")
+    bits: Literal[4] | None = Field(
+        None,
+        description="keep frozen matrices that have adapters in so many bits (QLoRA); null as they "
+        "are",
+    )
     matrices: tuple[MatrixName, ...] = Field(
         ("query", "key", "value", "out", "feedforward"),
         min_length=1,

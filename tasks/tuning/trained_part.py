@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from torch import nn
 
-from cluster.errors import BadInput
+from cluster.errors import BadInput, MissingExtra
 from model.dropout import set_dropout
 from model.hub import read_config
 from model.hub_lora import add_lora
@@ -21,7 +21,7 @@ from model.objectives.base import Objective
 from model.optim import freeze
 from model.stack import Stack
 from model.transformer import LanguageModel
-from tasks.tuning.settings import TuningSettings
+from tasks.tuning.settings import LoraSettings, TuningSettings
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -40,15 +40,23 @@ def trained_part(module: Module, settings: TuningSettings, base: Path) -> Module
     body = (p for name, p in network.named_parameters() if not name.startswith("pooler."))
     freeze(p for p in body if p not in kept)
     if settings.train == "lora":
-        lora = settings.lora
-        shape = LoraShape(lora.rank, lora.alpha, lora.dropout)
-        add_lora(network, read_config(base)["model_type"], shape, lora.matrices)
+        _adapt(network, settings.lora, base)
     if not any(p.requires_grad for p in module.parameters()):
         raise BadInput(
             f"train is {settings.train}, which leaves nothing to train: this task has no head "
             f"beside {base}'s own; take last, lora or full"
         )
     return module
+
+
+def _adapt(network: LanguageModel, settings: LoraSettings, base: Path) -> None:
+    shape = LoraShape(settings.rank, settings.alpha, settings.dropout, bool(settings.bits))
+    try:
+        add_lora(network, read_config(base)["model_type"], shape, settings.matrices)
+    except ImportError as error:
+        raise MissingExtra(
+            f"lora.bits is 4, which needs bitsandbytes ({error}): uv pip install 'headrace[qlora]'"
+        ) from error
 
 
 def _last(module: nn.Module, network: LanguageModel, layers: int) -> Iterator[nn.Parameter]:

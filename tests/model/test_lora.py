@@ -18,7 +18,7 @@ from model.hub_lora import (
     load_adapter,
     save_adapter,
 )
-from model.lora import LoraShape, adapted, fold, merged
+from model.lora import LoraLinear, LoraShape, adapted, fold, merged
 from model.objectives.base import Network
 from tests.model.test_hub import BASE, EXPORTED, OWN, random_network
 
@@ -155,3 +155,20 @@ def test_a_folder_of_adapters_is_a_model_through_its_base(tmp_path: Path) -> Non
     (tmp_path / "base").rename(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match="write the path of theirs as base_model_name_or_path"):
         hub.load(tmp_path / "adapter")
+
+
+def test_a_matrix_in_4_bits_multiplies_as_what_they_stand_for() -> None:
+    """Forward and backward, and with its adapters in it; at a seventh of the bytes."""
+    pytest.importorskip("bitsandbytes")
+    torch.manual_seed(0)
+    linear, x = torch.nn.Linear(192, 128), torch.randn(3, 5, 192)
+    shape = LoraShape(rank=3, alpha=5.0, in_4_bits=True)
+    layer = LoraLinear(linear, (64, 64), (1,), shape)
+    assert layer.weight.nbytes < linear.weight.nbytes / 7
+    torch.nn.init.normal_(layer.lora_B["1"].weight)
+    layer.merge()
+    whole, expected = layer.weight.detach(), layer(x)
+    layer.unmerge()
+    torch.testing.assert_close(layer(x), expected, rtol=1e-4, atol=1e-4)
+    found = torch.autograd.grad(layer(x.requires_grad_()).sum(), x)[0]
+    torch.testing.assert_close(found, whole.sum(0).expand_as(x), rtol=1e-4, atol=1e-4)

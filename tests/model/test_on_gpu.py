@@ -12,6 +12,7 @@ from model.config import ExpertConfig
 from model.documents import begins_of
 from model.encoder_decoder import build
 from model.generation import Ending, generate
+from model.lora import LoraLinear, LoraShape
 from model.objectives.base import hidden_states
 from model.objectives.losses import ChunkedCrossEntropy
 from model.objectives.modules import CausalLM
@@ -149,3 +150,13 @@ def test_a_gpu_writes_the_text_that_a_cpu_writes() -> None:
     prompts[1] = prompts[1][:7]
     on_cpu = [row.ids for row in generate(network, prompts, Ending(20))]
     assert [row.ids for row in generate(network.cuda(), prompts, Ending(20))] == on_cpu
+
+
+@torch.no_grad()
+def test_a_matrix_in_4_bits_moves_with_its_scales() -> None:
+    pytest.importorskip("bitsandbytes")
+    torch.manual_seed(0)
+    shape = LoraShape(rank=2, alpha=4.0, in_4_bits=True)
+    layer, x = LoraLinear(torch.nn.Linear(128, 64), (64,), (0,), shape), torch.randn(5, 128)
+    expected = layer(x)
+    assert apart(expected, layer.cuda()(x.cuda()).cpu()) < 1e-3

@@ -97,6 +97,24 @@ def test_adapters_lie_beside_the_whole_model(base: Artifact, tmp_path: Path, dat
         torch.testing.assert_close(weight, network.state_dict()[name], atol=1e-6, rtol=1e-6)
 
 
+def test_frozen_matrices_are_kept_in_4_bits(base: Artifact, tmp_path: Path, data: str) -> None:
+    """What was taught them is in the whole model, beside what 4 bits leave of the base."""
+    pytest.importorskip("bitsandbytes")
+    how = settings(data, train="lora", lora={**LORA["lora"], "bits": 4})
+    tuned = build(classify, Store(tmp_path), model=base, settings=how, seed=0)
+    assert tuned.manifest.metrics["accuracy"] > 0.8
+    before, after = (load_file(a.file("model.safetensors")) for a in (base, tuned))
+    adapter = load_file(tuned.path / "adapter/adapter_model.safetensors")
+    name = "model.layers.0.mlp.down_proj"
+    down, up = (adapter[f"base_model.model.{name}.lora_{ab}.weight"] for ab in "AB")
+    kept = after[f"{name}.weight"] - 16 / 4 * (up @ down)
+    lost = (kept - before[f"{name}.weight"]).norm() / before[f"{name}.weight"].norm()
+    assert 0.03 < lost < 0.15
+    with pytest.raises(BadInput, match=r"zero_stage is 3.* lora\.bits: set it to 2"):
+        store, sharded = Store(tmp_path / "sharded"), Placement(zero_stage=3)
+        build(classify, store, model=base, settings=how, seed=0, placement=sharded)
+
+
 class Killed(BaseException):
     """As a kill would end it."""
 
