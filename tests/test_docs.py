@@ -25,6 +25,8 @@ README = ROOT / "README.md"
 HOME_BYTES = 10 * 1024
 FILES = ("model.safetensors", "tokenizer.json")
 LENGTHY = ("forecast", "intervals")
+TESTS = re.compile(r"^pip install uv && uv run pytest[^#\n]*", re.MULTILINE)
+SERVERS = re.compile(r"^headrace serve[^#\n]*[^#\n ]", re.MULTILINE)
 PAGES = [pytest.param(path, id=str(path.relative_to(ROOT))) for path in pages()]
 RUN = [one for one in PAGES if any(block.runs for block in blocks(one.values[0]))]
 QUICK = [one for one in PAGES if any(block.runs for block in quick_blocks(one.values[0]))]
@@ -228,8 +230,22 @@ def surroundings() -> Iterator[Mapping[str, str]]:
         subprocess.run(["headrace", "down", "--force"], env=found, check=False)
 
 
+def run_as(block: CodeBlock) -> str:
+    """What is run of a block: not these tests again, and a server for a minute."""
+    text = TESTS.sub("", block.text).replace("uv run ", "")
+    return SERVERS.sub(r"(set +e; timeout 60 \g<0>; test $? = 124)", text)
+
+
+def test_blocks_that_run_take_no_clone_and_end() -> None:
+    for block in every_block():
+        if block.runs and block.language == "sh":
+            text = run_as(block)
+            assert not re.search(r"\bpytest|benchmarks/|-m tests", text), block
+            assert not re.search(r"^headrace serve", text, re.MULTILINE), block
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("path", RUN)
 def test_all_blocks_run(
     path: Path, tmp_path: Path, surroundings: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
@@ -240,7 +256,7 @@ def test_all_blocks_run(
         write(block)
         if not block.runs:
             continue
-        text = block.text.replace("pip install uv && uv run pytest -n 2", "").replace("uv run ", "")
+        text = run_as(block)
         kind = ["bash", "-euo", "pipefail", "-c"] if block.language == "sh" else ["python", "-c"]
         done = subprocess.run(
             [*kind, text], env=surroundings, capture_output=True, text=True, check=False
