@@ -66,6 +66,14 @@ def is_unseen(character: str) -> bool:
     return selects or unicodedata.category(character) == "Cf"
 
 
+def ranges(chosen: npt.NDArray[np.bool_]) -> str:
+    """Code points as a character class of `re` has them. One by one each of those beyond U+FFFF
+    costs a comparison at every character of a text.
+    """
+    edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False)).reshape(-1, 2)
+    return "".join(f"\\U{first:08x}-\\U{end - 1:08x}" for first, end in edges.tolist())
+
+
 @kernel
 def decode(data: Bytes, at: int) -> tuple[int, int]:
     """The code point that begins at a byte of valid UTF-8, and the place of the next one."""

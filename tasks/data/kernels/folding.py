@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes, Offsets, text_buffer
-from tasks.data.kernels.characters import CODE_POINTS, decode, folding, is_unseen
+from tasks.data.kernels.characters import CODE_POINTS, decode, folding, is_unseen, ranges
 
 Flags = npt.NDArray[np.uint8]
 
@@ -48,8 +48,10 @@ def holding(texts: pa.Array, table: Flags, least: int) -> npt.NDArray[np.bool_]:
 
 @cache
 def _unseen() -> re.Pattern[str]:
-    unseen = (chr(code) for code in range(CODE_POINTS) if is_unseen(chr(code)))
-    return re.compile(f"[{''.join(map(re.escape, unseen))}]+")
+    unseen = np.zeros(CODE_POINTS, np.bool_)
+    folded = np.flatnonzero(folding()).tolist()  # all unseen ones are among them
+    unseen[[code for code in folded if is_unseen(chr(code))]] = True
+    return re.compile(f"[{ranges(unseen)}]+")
 
 
 @kernel

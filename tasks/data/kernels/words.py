@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tasks.data.kernels import kernel
 from tasks.data.kernels.buffers import Bytes
-from tasks.data.kernels.characters import KANA, RUN_ON, WIDE, WORD, decode, word_kinds
+from tasks.data.kernels.characters import KANA, RUN_ON, WIDE, WORD, decode, ranges, word_kinds
 
 Hashes = npt.NDArray[np.uint64]
 Kinds = npt.NDArray[np.uint8]
@@ -28,7 +28,7 @@ def word_pattern() -> re.Pattern[str]:
     """The words that `hash_words` hashes, in a text."""
     table = word_kinds()
     wide = table & WIDE > 0
-    alone, run = _ranges(wide), _ranges(~wide & (table & WORD > 0))
+    alone, run = ranges(wide), ranges(~wide & (table & WORD > 0))
     return re.compile(f"[{alone}]|[{run}]+")
 
 
@@ -40,12 +40,6 @@ def letters_each(text: str) -> int:
     if 2 * sum(a <= ord(c) <= b for c in text for a, b in RUN_ON) > words:
         return 3
     return 2 if 2 * sum(KANA[0] <= ord(c) <= KANA[1] for c in text) > words else 1
-
-
-def _ranges(chosen: npt.NDArray[np.bool_]) -> str:
-    """Code points as a character class has them."""
-    edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False)).reshape(-1, 2)
-    return "".join(f"\\U{first:08x}-\\U{end - 1:08x}" for first, end in edges.tolist())
 
 
 @kernel

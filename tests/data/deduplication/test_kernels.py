@@ -14,7 +14,8 @@ from tasks.data.deduplication.minhash import Family, band_keys, shingle_sets, si
 from tasks.data.deduplication.normal import digests, normalise
 from tasks.data.deduplication.spans import cut
 from tasks.data.kernels.buffers import text_buffer
-from tasks.data.kernels.characters import kinds, lower_case
+from tasks.data.kernels.characters import CODE_POINTS, is_unseen, kinds, lower_case
+from tasks.data.kernels.folding import fold_text
 from tasks.data.kernels.words import hash_words
 
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
@@ -152,3 +153,9 @@ def test_lines_are_cut_with_their_end():
         "",
         "x\n\nno no no\n",
     ]
+
+
+def test_folding_takes_out_the_unseen_characters_and_no_others():
+    every = [chr(code) for code in range(CODE_POINTS) if not 0xD800 <= code < 0xE000]
+    seen = "".join(character for character in every if not is_unseen(character))
+    assert fold_text("".join(every)) == unicodedata.normalize("NFKC", seen)
