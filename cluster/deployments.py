@@ -92,14 +92,15 @@ def deploy(
 
     `entrypoint` is the flow's module path (`headrace.pipeline`). Processes run in this folder, to
     which paths are relative and where Prefect looks for that module first. Containers have `image`.
-    Raises BadInput where containers have no image, or could not reach what they need, and for a
-    notification block that there is not.
+    Raises BadInput for a time that is none, where containers have no image, or could not reach what
+    they need, and for a notification block that there is not.
     Returns `deployment` (flow name/name), `next_run` (ISO time, UTC), the work pool, `pool`, and
     its `queue`.
     """
     from prefect.context import refresh_global_settings_context
 
     prepare()
+    _check_cron(schedule.cron)
     if pool == "process":
         up()
         variables = _variables() | schedule.variables()
@@ -146,6 +147,19 @@ def deployed(deployment_id: UUID | None) -> Deployed:
 def record(deployment_id: str) -> Path:
     """The file that says what a deployment runs, for its worker."""
     return subfolder("deployments") / f"{deployment_id}.json"
+
+
+def _check_cron(text: str) -> None:
+    from prefect.client.schemas.schedules import CronSchedule
+    from pydantic import ValidationError
+
+    try:
+        CronSchedule(cron=text)
+    except ValidationError as error:
+        raise BadInput(
+            f"--cron '{text}' is no time in cron form: minute, hour, day of the month, month and "
+            'day of the week, such as "0 3 * * *", each day at 3:00 UTC'
+        ) from error
 
 
 def _deployment(

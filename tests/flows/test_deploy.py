@@ -37,6 +37,13 @@ def deploy(*more: str) -> None:
     app([*arguments, *more], standalone_mode=False)
 
 
+def test_a_time_that_is_none_is_refused(
+    fresh_home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(BadInput, match="--cron '3 am' is no time in cron form: minute, hour"):
+        app(["deploy", "smoke", "--cron", "3 am"], standalone_mode=False)
+
+
 @pytest.mark.parametrize(
     ("changes", "more", "why"),
     [
