@@ -29,6 +29,11 @@ class ObjectStore:
     def __init__(self, url: str):
         import fsspec
 
+        if "://" not in url and not Path(url).is_absolute():
+            raise BadInput(
+                f"HEADRACE_STORE={url} is no URL: write s3://bucket/prefix, or "
+                f"{Path(url).absolute().as_uri()} for a folder that all machines see"
+            )
         try:
             # Listings are not remembered: other nodes write there too.
             self.files, self.root = fsspec.core.url_to_fs(url, use_listings_cache=False)

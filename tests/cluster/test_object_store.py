@@ -227,6 +227,13 @@ def test_an_unknown_scheme_says_what_to_install() -> None:
         ObjectStore("nosuch://x")
 
 
+def test_a_store_that_depends_on_the_working_folder_is_refused() -> None:
+    with pytest.raises(
+        BadInput, match=r"HEADRACE_STORE=bucket/prefix is no URL.*file:///.*/bucket"
+    ):
+        ObjectStore("bucket/prefix")
+
+
 def test_the_plan_of_a_recipe_fetches_nothing(
     tmp_path: Path, bucket: Path, fresh_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
