@@ -46,6 +46,7 @@ from cluster.node_cache import keep_manifest
 from cluster.object_store import ObjectStore, from_environment
 from cluster.placement import Placement
 from cluster.resources import Usage, measured
+from cluster.settings import nearest
 from cluster.tracking import NullTracker, Tracker
 
 PROGRESS = "progress.json"
@@ -239,7 +240,9 @@ class Store:
         found = [a for a in everything if a.name == name or a.fingerprint.startswith(name)]
         if len(found) != 1:
             what = "no artifact" if not found else f"{len(found)} artifacts"
-            raise BadInput(f"{what} named '{name}'; `headrace ls` lists them")
+            near = nearest(name, {a.manifest.stage for a in everything})
+            hint = f"{near} " if near.startswith("did you mean") and not found else ""
+            raise BadInput(f"{what} named '{name}'; {hint}`headrace ls` lists them")
         return found[0]
 
     def path_of(self, name: str) -> Path:

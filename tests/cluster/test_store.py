@@ -159,6 +159,8 @@ def test_get_by_stage_name_folder_and_fingerprint(store: Store) -> None:
         assert store.get(name) == made
     with pytest.raises(BadInput, match="headrace ls"):
         store.get("nothing")
+    with pytest.raises(BadInput, match=r"'wirte'; did you mean 'write'\? `headrace"):
+        store.get("wirte")
 
 
 def test_manifest_is_plain_json_with_block_hashes(store: Store) -> None:
