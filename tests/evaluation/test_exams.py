@@ -245,11 +245,12 @@ def test_examples_come_first_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "more", "words"),
     [
-        ({"question": "?"}, "", "line 1 has no choices, answer"),
+        ({"question": "?"}, "", "no choices, answer, which kind choice needs; it has question"),
         ({"question": "?", "choices": ["a"], "answer": 1}, "", "answer 1 is no number of a choice"),
         ({"choices": ["a"], "answer": 0}, "", "the prompt needs 'question', which line 1 lacks"),
         ({}, "shots: 2\n", "needs `examples`"),
-        ({}, "kinds: 2\n", "Extra inputs"),
+        ({}, "kinds: 2\n", "unknown key 'kinds': did you mean 'kind'"),
+        ({}, "max_tokens: x\n", "max_tokens = 'x': Input should be a valid integer"),
         ({}, "rows: absent.jsonl\n", "absent.jsonl cannot be read"),
     ],
 )

@@ -258,7 +258,7 @@ def test_texts_are_parted_where_the_first_ones_tokens_end(tiny: Any) -> None:
         ({"test_split": "dev"}, "no split 'dev'; its data files have train, test"),
         ({"doc_to_target": "{{7}}"}, "the target 7 is none of 2 choices"),
         ({"num_fewshot": 9}, "num_fewshot is 9; there are 4 rows"),
-        ({"doc_to_textt": "a"}, "doc_to_textt: Extra inputs"),
+        ({"doc_to_textt": "a"}, "'doc_to_textt': did you mean 'doc_to_text'"),
         ({"filter_list": [{"name": "a", "filter": [{"function": "custom"}]}]}, "unknown filter"),
         ({"include": "parity.yaml"}, "includes itself"),
         ({"include": "absent.yaml"}, "absent.yaml cannot be read: No such file"),

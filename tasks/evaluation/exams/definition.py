@@ -19,7 +19,7 @@ A task of lm-evaluation-harness is an exam, too (`tasks.evaluation.exams.harness
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from cluster.errors import BadInput
 from cluster.settings import Content, Settings, nearest
@@ -31,6 +31,7 @@ from tasks.evaluation.exams.harness.reading import (
     named_task,
     read_task,
     refuse_code,
+    validated,
 )
 from tasks.evaluation.exams.harness.task import Group, Task
 
@@ -97,11 +98,7 @@ def read_exam(path: str | Path) -> Exam | Task | Group:
     if is_task(found):
         return read_task(file)
     refuse_code(found, file)
-    try:
-        exam = Exam(**found)
-    except ValidationError as error:
-        faults = (f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors())
-        raise BadInput(f"exam {path} cannot be used: {'; '.join(faults)}") from None
+    exam = validated(Exam, found, path)
     files = {name: getattr(exam, name) for name in ("rows", "examples")}
     whole = {name: str(place / file) for name, file in files.items() if file is not None}
     return exam.model_copy(update=whole)
@@ -156,7 +153,10 @@ def _solution(exam: Exam, row: Row) -> str:
 def _check(exam: Exam, row: Row, file: str, needed: tuple[str, ...]) -> None:
     place = f"{file}, line {row['line']}"
     if lacking := [name for name in needed if name not in row]:
-        raise BadInput(f"{place} has no {', '.join(lacking)}")
+        has = ", ".join(name for name in row if name != "line")
+        raise BadInput(
+            f"{place} has no {', '.join(lacking)}, which kind {exam.kind} needs; it has {has}"
+        )
     if exam.kind == "choice" and row["answer"] not in range(len(row["choices"])):
         last = len(row["choices"]) - 1
         raise BadInput(f"{place}: answer {row['answer']!r} is no number of a choice, 0 to {last}")

@@ -159,8 +159,8 @@ def _group(found: Values, path: Path, index: Index, over: Values) -> Group:
         aggregates = [aggregates]
     refuse_code({"aggregate_metric_list": aggregates}, path)
     about = {"group": name, "members": tuple(members), "version": _version(found)}
-    means = tuple(_validated(Aggregate, one, path) for one in aggregates)
-    return _validated(Group, {**about, "aggregates": means}, path)
+    means = tuple(validated(Aggregate, one, path) for one in aggregates)
+    return validated(Group, {**about, "aggregates": means}, path)
 
 
 def _listed(
@@ -216,7 +216,7 @@ def _task(found: Values, path: Path) -> Task:
     files = data_files(
         data["dataset_path"], data["dataset_name"], data["dataset_kwargs"] or {}, path.parent
     )
-    return _validated(Task, {**keys, "files": tuple(files), "version": _version(found)}, path)
+    return validated(Task, {**keys, "files": tuple(files), "version": _version(found)}, path)
 
 
 def _version(found: Values) -> str | None:
@@ -240,9 +240,20 @@ def refuse_code(value: Any, path: Path, key: str = "") -> None:
             refuse_code(inner, path, key)
 
 
-def _validated(kind: Any, values: Values, path: Path) -> Any:
+def validated(kind: Any, values: Values, path: str | Path) -> Any:
+    """What a file says, as one of a kind. Raises BadInput with its first five faults."""
     try:
         return kind(**values)
     except ValidationError as error:
-        faults = (f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors()[:5])
-        raise BadInput(f"exam {path} cannot be used: {'; '.join(faults)}") from None
+        faults = "; ".join(_fault(fault, kind) for fault in error.errors()[:5])
+        raise BadInput(f"exam {path} cannot be used: {faults}") from None
+
+
+def _fault(fault: Any, kind: Any) -> str:
+    """One fault in words, with the nearest key for an unknown one."""
+    place = ".".join(map(str, fault["loc"]))
+    if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
+        return f"unknown key '{place}': {nearest(place, kind.model_fields)}"
+    if fault["type"] == "missing":
+        return f"'{place}' is missing"
+    return f"{place} = {fault['input']!r:.60}: {fault['msg']}" if place else fault["msg"]
