@@ -88,6 +88,12 @@ def test_a_few_figures_stand_for_a_run() -> None:
     many = {f"trunk/d{n}.train_loss": 1.0 for n in range(99)}
     many |= {"accuracy": 0.5, "bits_per_byte": 2.0, "bits_per_byte_witten_bell": 3.0}
     assert list(headline(many)) == ["bits_per_byte", "bits_per_byte_witten_bell", "accuracy"]
+    dense = {"dense/lengths.mse": 0.2, "dense/lengths.mse_mean": 0.3, "dense/lengths.rows": 417.0}
+    tuned = {"label.f1": 0.8, "label.f1_majority": 0.1, "redact.rows_out": 648.0}
+    assert list(headline(dense | tuned)) == [
+        *("label.f1", "label.f1_majority", "dense/lengths.mse", "dense/lengths.mse_mean"),
+        "redact.rows_out",
+    ]
     assert len(headline({f"x{n}": 1.0 for n in range(99)})) == MOST
 
 
