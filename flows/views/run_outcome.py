@@ -7,7 +7,7 @@ from flows.headline import headline
 from flows.views.output import Output, shorten
 from tasks.report.words import duration, number
 
-LONGEST_LINK = 600  # characters of one that is printed; the page of the run has all
+LONGEST_LINK = 200  # characters of one that is printed; the page of the run has all
 WHY = 160  # characters of a reason that are shown; --json has all of it
 
 
