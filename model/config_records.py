@@ -9,6 +9,8 @@ from typing import Literal, get_args
 
 Cell = Literal["rnn", "lstm", "gru"]
 Alignment = Literal["additive", "dot", "general"]
+DenseActivation = Literal["tanh", "relu", "sigmoid"]
+DenseLoss = Literal["cross_entropy", "mse"]
 
 
 def require(holds: bool, field: str, value: object, allowed: str) -> None:

@@ -5,20 +5,18 @@ Letters: B rows, D features, C outputs.
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Loss = Literal["cross_entropy", "mse"]
-Activation = Literal["tanh", "relu", "sigmoid"]
+from model.config_records import DenseActivation, DenseLoss
 
 
 class DenseNetwork(nn.Module):
     """Linear layers of these sizes, the first of the features, with an activation between them."""
 
-    def __init__(self, sizes: Sequence[int], activation: Activation, loss: Loss) -> None:
+    def __init__(self, sizes: Sequence[int], activation: DenseActivation, loss: DenseLoss) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(into, out) for into, out in pairwise(sizes))
         self.activation, self.loss = activation, loss

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model.dense import Loss
+from model.config_records import DenseLoss
 
 Numbers = NDArray[np.float64]
 NUDGE = 1e-5
@@ -39,7 +39,7 @@ def forward(layers: Sequence[Layer], inputs_BI: Numbers) -> list[Numbers]:
     return states
 
 
-def losses(outputs_BO: Numbers, labels: np.ndarray, loss: Loss) -> tuple[Numbers, Numbers]:
+def losses(outputs_BO: Numbers, labels: np.ndarray, loss: DenseLoss) -> tuple[Numbers, Numbers]:
     """The loss of each row, [B], and what it changes by with the outputs, [B, O]."""
     if loss == "mse":
         gaps_BO = outputs_BO - labels
@@ -61,7 +61,7 @@ def gradients(layers: Sequence[Layer], states: Sequence[Numbers], delta_BO: Numb
 
 
 def differences(
-    layers: Sequence[Layer], inputs_BI: Numbers, labels: np.ndarray, loss: Loss
+    layers: Sequence[Layer], inputs_BI: Numbers, labels: np.ndarray, loss: DenseLoss
 ) -> list[Layer]:
     """The same by central differences: the loss with every number a little larger and smaller."""
 
@@ -98,7 +98,12 @@ def drawn(sizes: Sequence[int], seed: int) -> list[Layer]:
 
 
 def told(
-    layers: list[Layer], inputs_BI: Numbers, labels: np.ndarray, loss: Loss, rate: float, steps: int
+    layers: list[Layer],
+    inputs_BI: Numbers,
+    labels: np.ndarray,
+    loss: DenseLoss,
+    rate: float,
+    steps: int,
 ) -> list[dict[str, Any]]:
     """Steps of a training on one batch, with every number of them: `states` phi_0 to phi_M, the
     `losses` of the rows, and for each of the `layers` a matrix [I + 1, O], the biases in its last

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from cluster.settings import Aside
-from model.dense import Activation, Loss
+from model.config_records import DenseActivation, DenseLoss
 from tasks.training.settings import OptimizerSettings, TrainSettings
 from tasks.tuning.files import ROWS
 
@@ -19,13 +19,13 @@ class DenseSettings(TrainSettings):
     optimizer: OptimizerSettings = OptimizerSettings(
         learning_rate=3e-3, schedule="constant", weight_decay=0.0
     )
-    loss: Loss = Field(
+    loss: DenseLoss = Field(
         "cross_entropy",
         description="cross_entropy: the likelihood of classes; mse: that of numbers, taken as the "
         "output and Gaussian noise of one variance",
     )
     hidden: tuple[int, ...] = Field((64,), description="outputs of each hidden layer")
-    activation: Activation = Field("relu", description="between layers")
+    activation: DenseActivation = Field("relu", description="between layers")
     epochs: float = Field(10.0, gt=0, description="passes over the training rows")
     batch_rows: int = Field(32, ge=1, description="rows of one optimizer step")
     data: Annotated[str, ROWS] = Field(

@@ -36,7 +36,8 @@ def headrace(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["ls"], ["run", "--help"], ["show", "gpt2-xl"], ["status"]]
+    "arguments",
+    [["--help"], ["ls"], ["run", "--help"], ["show", "gpt2-xl"], ["status"], ["schema"]],
 )
 def test_quick_commands_import_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
     code = (
