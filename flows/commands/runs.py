@@ -1,13 +1,12 @@
 """run, data, pretrain, sweep: carry a recipe to a goal. plan: say what would happen."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cluster.errors import BadInput
 from flows.commands.carrying_out import carry_out
 from flows.commands.options import (
     AsJson,
@@ -30,7 +29,6 @@ from flows.views.run_outcome import WHY
 from tasks.report.words import duration
 
 if TYPE_CHECKING:
-    from flows.plan.schedule import Host
     from flows.recipe import Recipe
 
 
@@ -147,6 +145,7 @@ def plan(
     from flows.plan.budget import Budget, sized, sizes
     from flows.plan.estimate import estimate
     from flows.plan.price import read_hosts
+    from flows.plan.sweep_estimate import paid_by
     from flows.recipe import load
     from flows.variants import varied
     from flows.views.sweep_outcome import show_planned
@@ -158,7 +157,7 @@ def plan(
             ray_session.start(checked=False)
         at = read_hosts(hosts)
         if budget:
-            wanted = _paid_by(budget, wanted, at)
+            wanted = paid_by(budget, wanted, at)
         if hours is not None or usd is not None:
             wanted = sized(wanted, Budget(hours, usd), at)
         plan = estimate(wanted, frozenset(rebuild or ()), at)
@@ -205,18 +204,6 @@ def _spans(stage: dict[str, Any]) -> tuple[str, str]:
         return "", ""
     low, high = (duration(stage[f"seconds{end}"]) for end in ("_low", "_high"))
     return duration(stage["seconds"]), f"{low} to {high}"
-
-
-def _paid_by(budget: str, recipe: "Recipe", hosts: "Sequence[Host]") -> "Recipe":
-    """The recipe with the sweep that a budget pays for."""
-    from flows.plan.sweep_estimate import total_speed
-    from tasks.scaling.sweep.budget import design, read_budget
-
-    settings = recipe.sweep
-    if settings is None:
-        raise BadInput(f"--budget plans a sweep, and recipe '{recipe.name}' has none")
-    total = read_budget(budget, *total_speed(recipe, hosts))
-    return recipe.model_copy(update={"sweep": design(total, settings, recipe.tokenizer.vocab_size)})
 
 
 def _show_sweep(out: Output, plan: dict[str, Any]) -> None:

@@ -2,18 +2,24 @@
 
 from typing import TYPE_CHECKING, Any
 
+from cluster.errors import BadInput
 from cluster.placement import Placement
+from flows.plan.at_hand import planned
 from flows.plan.dag import Dag, Node
-from flows.plan.price import Price, machines
+from flows.plan.price import Price, machines, price
 from flows.plan.schedule import Host
 from flows.plan.work import NOMINAL_WIDTH, Steps, nominal_speed, own_steps
 from flows.recipe import Recipe
 from tasks.scaling.sweep.advice import warnings
+from tasks.scaling.sweep.budget import design, read_budget
 from tasks.scaling.sweep.plan import MemberSettings, SweepPlan, flops, parameters, plan_sweep
 from tasks.tokens.shards.facts import ShardFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+TRIES, FULL = 8, 0.9
+"""Of sweeps to a budget in time: how many are looked at, and what share of it is enough."""
 
 
 def sweep_estimate(recipe: Recipe, dag: Dag, price: Price) -> dict[str, Any]:
@@ -42,6 +48,42 @@ def sweep_estimate(recipe: Recipe, dag: Dag, price: Price) -> dict[str, Any]:
     }
 
 
+def paid_by(budget: str, recipe: Recipe, hosts: "Sequence[Host]") -> Recipe:
+    """The recipe with the largest sweep found that a budget pays for: FLOPs, or the time that its
+    stages are foretold to take. Raises BadInput where no sweep is that small.
+    """
+    if recipe.sweep is None:
+        raise BadInput(f"--budget plans a sweep, and recipe '{recipe.name}' has none")
+    amount, unit = read_budget(budget)
+    speed, side = _total_speed(recipe, hosts)
+    nominal = {"flops": 1.0, "device_seconds": speed, "seconds": speed * side}
+    best, total = None, amount * nominal[unit]
+    for _ in range(TRIES):
+        try:
+            made = design(total, recipe.sweep, recipe.tokenizer.vocab_size)
+        except BadInput as error:
+            if best is None:
+                raise BadInput(f"--budget {budget}: {error}") from None
+            break
+        found = recipe.model_copy(update={"sweep": made})
+        took = amount if unit == "flops" else _time_of(found, hosts, unit)
+        if took <= amount:
+            best = found
+            if took >= FULL * amount:
+                break
+        total *= FULL * amount / took
+    if best is None:
+        raise BadInput(f"--budget {budget}: no sweep was found that takes no longer; give it more")
+    return best
+
+
+def _time_of(recipe: Recipe, hosts: "Sequence[Host]", unit: str) -> float:
+    """Seconds that the stages of a sweep take, from its beginning or of all devices together."""
+    dag = planned("sweep", recipe)
+    found = sweep_estimate(recipe, dag, price(dag, recipe.placement, hosts))
+    return float(found["seconds"] if unit == "seconds" else sum(found["stage_seconds"].values()))
+
+
 def _unique_tokens(dag: Dag) -> int | None:
     """Tokens of the training split, once the shards are made."""
     made = (node.found for node in dag if node.spec.stage == "shards")
@@ -50,8 +92,8 @@ def _unique_tokens(dag: Dag) -> int | None:
     return ShardFacts.of(found).train.tokens
 
 
-def total_speed(recipe: Recipe, hosts: "Sequence[Host]") -> tuple[float, int]:
-    """Nominal FLOP per second of one training, and trainings side by side: for budgets in time."""
+def _total_speed(recipe: Recipe, hosts: "Sequence[Host]") -> tuple[float, int]:
+    """Nominal FLOP per second of one training, and trainings side by side: to begin with."""
     place = recipe.placement
     width = NOMINAL_WIDTH // 2  # a sweep's are rather narrow
     return nominal_speed(place, width), slots_of(place, hosts or machines())

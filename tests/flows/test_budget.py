@@ -16,6 +16,7 @@ from flows.plan.at_hand import planned
 from flows.plan.budget import PUBLISHED, Budget, Cap, sized, sizes
 from flows.plan.estimate import estimate
 from flows.plan.schedule import Host
+from flows.plan.sweep_estimate import paid_by
 from flows.queueing import Queue
 from flows.recipe import Recipe, load
 from model.flops import parameter_count
@@ -40,6 +41,23 @@ def test_hours_are_filled_and_not_passed(fresh_home: Path) -> None:
     assert 0.9 * 900 <= estimate(found, hosts=HOSTS)["seconds"] <= 900
     assert found.placement.max_hours == 0.25
     assert found.pretrain.tokens % found.pretrain.batch_tokens == 0
+
+
+@pytest.mark.parametrize(("budget", "key"), [("5min", "seconds"), ("1device-hours", "devices")])
+def test_a_sweep_takes_the_time_that_it_is_designed_for(
+    fresh_home: Path, budget: str, key: str
+) -> None:
+    found = estimate(paid_by(budget, load("scaling-small", FREE[1:]), HOSTS), hosts=HOSTS)["sweep"]
+    devices = sum(found["stage_seconds"].values())
+    took, paid = (found["seconds"], 300) if key == "seconds" else (devices, 3600)
+    assert 0.8 * paid <= took <= paid
+
+
+def test_a_budget_too_small_for_a_sweep_is_refused(fresh_home: Path) -> None:
+    with pytest.raises(BadInput, match=r"--budget 1s: a budget of .* is too small for three sizes"):
+        paid_by("1s", load("scaling-small", FREE[1:]), HOSTS)
+    with pytest.raises(BadInput, match="--budget plans a sweep, and recipe 'smoke' has none"):
+        paid_by("2h", load("smoke", FREE), HOSTS)
 
 
 def test_dollars_are_those_of_all_workers_that_are_busy_at_once(fresh_home: Path) -> None:

@@ -13,6 +13,7 @@ budget.
 
 import math
 import re
+from typing import Literal
 
 import numpy as np
 
@@ -26,13 +27,13 @@ STEP = math.sqrt(10)
 SIZES = (0.3, 0.55, 1.0, 1.8, 3.3)
 BATCH_TOKENS, BATCH_AT, BATCH_EXPONENT = 512, 3.5e6, 0.571
 NARROWEST, FEWEST_SIZES = 16, 3
+Unit = Literal["flops", "seconds", "device_seconds"]
 UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def read_budget(text: str, flops_per_second: float, devices: float) -> float:
-    """FLOPs of `1e15`, of `30min` of this machine, or of `4h` and so on of each of its devices.
-
-    Raises BadInput for another unit.
+def read_budget(text: str) -> tuple[float, Unit]:
+    """`1e15` as so many FLOPs, `30min` as wall time and `4device-hours` as that of devices, both in
+    seconds. Raises BadInput for another unit.
     """
     found = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?\d+)?)\s*([a-z-]*)\s*", text.lower())
     if not found or (found[2] and found[2] not in (*UNITS, "flop", "flops", "device-hours")):
@@ -41,10 +42,10 @@ def read_budget(text: str, flops_per_second: float, devices: float) -> float:
         )
     amount, unit = float(found[1]), found[2]
     if unit in ("", "flop", "flops"):
-        return amount
+        return amount, "flops"
     if unit == "device-hours":
-        return amount * 3600 * flops_per_second
-    return amount * UNITS[unit] * flops_per_second * devices
+        return amount * 3600, "device_seconds"
+    return amount * UNITS[unit], "seconds"
 
 
 def read_time(text: str) -> float:
