@@ -24,8 +24,12 @@ def findings(manifest: Manifest) -> str:
 
 
 def _kept(ledger: Ledger) -> str:
-    lost = ", ".join(f"{name.replace('_', ' ')} {n:,}" for name, n in ledger.rejects.items() if n)
-    return f"{ledger.rows_out:,} of {ledger.rows_in:,} rows" + (f", less {lost}" if lost else "")
+    """What is left of the rows, with the reasons that took most of the others."""
+    every = sorted(((n, name) for name, n in ledger.rejects.items() if n), key=lambda one: -one[0])
+    lost = [f"{name.replace('_', ' ')} {n:,}" for n, name in every[:MOST]]
+    lost += [f"{sum(n for n, _ in rest):,} for other reasons"] if (rest := every[MOST:]) else []
+    kept = f"{ledger.rows_out:,} of {ledger.rows_in:,} rows"
+    return kept + (f", less {', '.join(lost)}" if lost else "")
 
 
 def _rank(key: str) -> int:

@@ -64,12 +64,19 @@ def test_what_was_planned_stands_beside_what_it_took() -> None:
     assert "As it was planned" not in render(record(built, planned=plan, status="failed"))
 
 
+MANY = {"too_short": 1, "a_few": 2, "b": 3, "c": 4, "d": 5, "e": 6, "f": 7}
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
         (
             {"ledger": Ledger(**{"in": 730, "out": 648, "rejects": {"too_short": 82}})},
             "648 of 730 rows, less too short 82",
+        ),
+        (
+            {"ledger": Ledger(**{"in": 40, "out": 2, "rejects": MANY})},
+            "2 of 40 rows, less f 7, e 6, d 5, c 4, b 3, 3 for other reasons",
         ),
         (
             {"tokens": 40_960, "metrics": {"params": 5.0, "train_loss": 4.3617, "mfu": 0.1}},
