@@ -9,7 +9,7 @@ from cluster.stage import stage
 from cluster.store import Draft
 
 
-@stage(version=9)
+@stage(version=10)
 def report(artifacts: list[Artifact], draft: Draft) -> None:
     """Write `report.html` on these artifacts, given in the order they were planned."""
     from tasks.report.page import render

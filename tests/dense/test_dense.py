@@ -110,6 +110,9 @@ def test_the_report_shows_the_algorithm(done: dict[str, Artifact]) -> None:
     page = done["report"].file("report.html").read_text()
     steps = done["dense/packages"].manifest.facts["steps"]
     assert "The algorithm, step by step" in page and "by cross-entropy" in page
+    figures = {*done["dense/packages"].manifest.metrics, *done["dense/lengths"].manifest.metrics}
+    for name in figures - {"rows"}:  # what a figure is, not its key
+        assert f"<dt>{name.replace('_', ' ')}</dt>" not in page or name == "accuracy", name
     for step in steps:
         assert f"summed loss {sum(step['losses']):.4f}" in page
         assert f"{step['layers'][0]['gradient'][0][0]:.4f}" in page
