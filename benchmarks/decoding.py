@@ -4,13 +4,14 @@
                                          [--requests 48] [--dtype float32]
 
 All sides load the same model folder, a LLaMA shape with random weights, and write the same tokens,
-which is checked in fp32: in bf16 close scores are equal, and kernels that add up otherwise choose
-otherwise. All take turns in one process.
+which is checked in fp32: in 16 bits close scores are equal, and kernels that add up otherwise
+choose otherwise. All take turns in one process.
 
 First, equal lengths: prompts of 16 tokens, as many rows at once as the batch says. Headrace does it
-three times: with its step as it is and compiled, and by the engine that serves, whose batch is
-ragged. Figures are milliseconds a step, the least over rounds, compiling left out; in brackets, how
-many times as long transformers takes.
+four times: with its step as it is and compiled, and by the engine that serves, whose batch is
+ragged, in `--dtype` and then with its matrices in fp16; it guesses as after many answers. Figures
+are milliseconds a step, the least over rounds, compiling left out; in brackets, how many times as
+long transformers takes.
 
 Then random lengths: prompts of 16 to 512 tokens and answers of 16 to 256, of which 32 streams ask,
 each the next as soon as it has its last. The engine stands beside transformers' static batches of
@@ -35,6 +36,7 @@ from model import hub
 from model.config import ModelConfig
 from model.generation import Ending, Token, generate
 from model.generation.engine import Capacity, Engine, complete
+from model.generation.packed import Half, packed
 from model.generation.request import Request
 from model.shapes import from_depth
 from model.transformer import Transformer
@@ -42,6 +44,8 @@ from model.transformer import Transformer
 PROMPT = 16
 PROMPTS, ANSWERS = (16, 512), (16, 256)
 STREAMS, PAGE = 32, 32
+ROUNDED = 3
+"""The place, among the sides, of the one with matrices in fp16."""
 SHAPES = {
     "3M": from_depth(4, vocab_size=4096, context=1024, width=192, heads=6),
     "10M": from_depth(6, vocab_size=4096, context=1024, width=320, heads=10),
@@ -68,7 +72,8 @@ def main() -> None:
     for name in [options.shape] if options.shape else SHAPES:
         with tempfile.TemporaryDirectory() as folder:
             hub.save(folder, random_network(SHAPES[name]))
-            print("shape batch      headrace      compiled        engine  transformers")
+            columns = ("headrace", "compiled", "engine", "in fp16", "transformers")
+            print("shape batch" + "".join(f"{column:>14}" for column in columns))
             for batch in (1, 8, 32):
                 decoders = sides(folder, batch, options.tokens, dtype)
                 *ours, theirs = (
@@ -96,13 +101,17 @@ def sides(folder: str, batch: int, tokens: int, dtype: torch.dtype) -> list[Deco
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     generator = torch.Generator().manual_seed(batch)
     prompts = torch.randint(SHAPES["3M"].vocab_size, (batch, PROMPT), generator=generator)
-    kept = Engine(ours, Capacity(chunk=batch * PROMPT))
+    engines = [
+        Engine(network, Capacity(chunk=batch * PROMPT)) for network in (ours, packed(ours, Half))
+    ]
+    for one in engines:
+        one.drafts.left = one.drafts.left and 1  # as after many answers
 
     def headrace(compiled: bool) -> list[list[int]]:
         rows = generate(ours, prompts.tolist(), Ending(tokens), compiled=compiled)
         return [row.ids for row in rows]
 
-    def engine() -> list[list[int]]:
+    def engine(kept: Engine) -> list[list[int]]:
         kept.prefixes.forget()
         rows: list[list[int]] = [[] for _ in range(batch)]
         asked = [
@@ -115,7 +124,7 @@ def sides(folder: str, batch: int, tokens: int, dtype: torch.dtype) -> list[Deco
     return [
         partial(headrace, False),
         partial(headrace, True),
-        engine,
+        *(partial(engine, kept) for kept in engines),
         lambda: static(theirs, [(prompt, tokens) for prompt in prompts.tolist()]),
     ]
 
@@ -147,7 +156,8 @@ def static(model: Any, asked: Sequence[Asked]) -> list[list[int]]:
 
 def measure(decoders: list[Decoder], rounds: int, dtype: torch.dtype) -> list[float]:
     """The least seconds of each; a turn before, uncounted, compiles, and compares texts in fp32."""
-    first, *others = (decode() for decode in [*decoders, *decoders])
+    texts = [decode() for decode in [*decoders, *decoders]]
+    first, *others = (text for n, text in enumerate(texts) if n % len(decoders) != ROUNDED)
     same = dtype != torch.float32 or all(other == first for other in others)
     assert same, "the sides write different tokens"
     return [

@@ -43,8 +43,8 @@ class LanguageModel(nn.Module, SplitsContext):
     rate_shares: Mapping[str, float] | None = None
     """The share of the learning rate at which each kind of its parameters was trained
     (`model.optim`)."""
-    multiply_head: Callable[[Tensor, Tensor | None], Tensor] | None = None
-    """What multiplies by `head_weight` in place of PyTorch (`model.generation.packed`)."""
+    multiply_head: Callable[[Tensor], Tensor] | None = None
+    """The head's product in place of PyTorch's (`model.generation.packed`)."""
 
     def add_head(self) -> None:
         """Make the LM head, after the rest of the network."""
@@ -76,7 +76,7 @@ class LanguageModel(nn.Module, SplitsContext):
         """Scores of every token, `[..., V]`, from hidden states `[..., D]`."""
         x = self.head_input(hidden)
         if self.multiply_head is not None:
-            scores = self.multiply_head(x, self.head_bias)
+            scores = self.multiply_head(x)
         else:
             scores = F.linear(x, self.head_weight, self.head_bias)
         return softcap(scores, self.config.logit_softcap)

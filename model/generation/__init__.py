@@ -16,7 +16,7 @@ from model.generation.reader import Network
 from model.generation.risk import minimum_bayes_risk
 from model.generation.sampling import GREEDY, Sampling, restrict
 from model.generation.stream import stream
-from model.generation.together import generate, score
+from model.generation.together import generate, score, tokens
 
 __all__ = [
     "GREEDY",
@@ -32,4 +32,5 @@ __all__ = [
     "restrict",
     "score",
     "stream",
+    "tokens",
 ]

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from model.generation.choosing import choose
+from model.generation.drafts import COUNT, ROWS, Drafts
 from model.generation.ending import Token
 from model.generation.packed import packed
 from model.generation.prefixes import LEAST, Prefixes, shared
@@ -53,8 +54,8 @@ class Capacity:
     tokens: int = 1 << 17
     """Positions in all caches, of rows and of what is kept for others with the same beginning."""
     packing: bool = True
-    """Whether matrices on a CPU are kept a second time, laid out for a few rows: that takes as much
-    memory again, and 8 rows take two thirds of the time.
+    """Whether matrices on a CPU are kept a second time, laid out for a few rows, and in fp16 to
+    guess with (`model.generation.drafts`): that takes one and a half times their memory more.
     """
 
 
@@ -86,6 +87,10 @@ class Row:
         """Tokens that it has read."""
         return self.slots.lengths[self.slot]
 
+    @length.setter
+    def length(self, count: int) -> None:
+        self.slots.lengths[self.slot] = count
+
     @property
     def left(self) -> int:
         """Tokens that it has to read before the next one is chosen."""
@@ -106,12 +111,13 @@ class Engine:
         if network.headless:
             raise ValueError("the model was tuned for another task and has no LM head to write by")
         network = network.eval()
-        many = capacity.packing and capacity.rows > 1
-        self.network, self.capacity = packed(network) if many else network, capacity
+        self.network = packed(network) if capacity.packing else network
+        self.capacity = capacity
         self.device = network.embedding.weight.device
         scaling = network.config.rope_scaling
         # How its positions turn depends on a prompt's length: parts of one would turn otherwise.
         self.whole = scaling is not None and scaling.kind == "longrope"
+        self.drafts = Drafts(network, capacity.packing and not self.whole)
         self.rows: list[Row] = []
         self.prefixes = Prefixes(network.config, capacity.rows, capacity.tokens)
         self.slots = self.prefixes.slots
@@ -154,17 +160,44 @@ class Engine:
         batch = self._batch()
         if not batch:
             return bool(self.rows)
-        new = [row.tokens[row.length :][:count] for row, count in batch]
-        ragged = self.slots.batch([(row.slot, count) for row, count in batch], self.device)
-        inputs_1N = torch.tensor([[id_ for ids in new for id_ in ids]], device=self.device)
-        hidden_ND = self.network(inputs_1N, None, ragged.positions_1N, ragged)[0]
-        ragged.done()
+        guesses = self._guesses(batch)
+        new = [[*row.tokens[row.length :][:count], *guesses.get(row, ())] for row, count in batch]
+        hidden_ND = self._read(self.network, [row for row, _ in batch], new)
         self.read += sum(count for row, count in batch if row.written == 0)
-        ends = list(accumulate(count for _, count in batch))
+        ends = list(accumulate(map(len, new)))
         self._note_prompts(batch, ends, hidden_ND)
-        lasts = {row: end - 1 for (row, _), end in zip(batch, ends, strict=True) if not row.left}
-        self._write(lasts, hidden_ND)
+        lasts = {row: end - 1 for (row, _), end in zip(batch, ends, strict=True) if row.left <= 0}
+        self._write(lasts, guesses, hidden_ND)
         return True
+
+    def _read(self, network: Network, rows: Sequence[Row], new: Sequence[Sequence[int]]) -> Tensor:
+        """The states `[N, D]` of rows' new tokens, end to end; their slots have read these then."""
+        counts = [(row.slot, len(ids)) for row, ids in zip(rows, new, strict=True)]
+        ragged = self.slots.batch(counts, self.device)
+        inputs_1N = torch.tensor([[id_ for ids in new for id_ in ids]], device=self.device)
+        hidden_ND = network(inputs_1N, None, ragged.positions_1N, ragged)[0]
+        ragged.done()
+        return hidden_ND
+
+    def _guesses(self, batch: Sequence[tuple[Row, int]]) -> dict[Row, list[int]]:
+        """What rows may write next; nothing where that would save no time."""
+        rows = [row for row, _ in batch if row.written and row.request.constraint is None]
+        count = min((row.request.max_tokens - row.written - 1 for row in rows), default=0)
+        if not count or len(rows) < len(batch) or len(rows) > ROWS:
+            return {}
+        quick = self.drafts.begin()
+        if quick is None:
+            return {}
+        guesses: dict[Row, list[int]] = {row: [] for row in rows}
+        for _ in range(min(count, COUNT)):
+            hidden_RD = self._read(quick, rows, [[(row.tokens + guesses[row])[-1]] for row in rows])
+            turns = [self._turn(row, guesses[row]) for row in rows]
+            chosen = choose(usable(quick, quick.logits(hidden_RD)), turns)
+            for row, token in zip(rows, chosen, strict=True):
+                guesses[row].append(token.id)
+        for row in rows:
+            row.length = len(row.tokens) - 1
+        return guesses
 
     def _batch(self) -> list[tuple[Row, int]]:
         """The rows of this step, each with the number of tokens that it reads."""
@@ -244,25 +277,47 @@ class Engine:
             found = [next(tokens) for _ in ids]
             row.scored += [token._replace(likeliest=token.likeliest[:most]) for token in found]
 
-    def _write(self, lasts: Mapping[Row, int], hidden_ND: Tensor) -> None:
-        """Choose the next token of each row, by the state of its last, and tell it."""
+    def _write(
+        self, lasts: Mapping[Row, int], guesses: Mapping[Row, Sequence[int]], hidden_ND: Tensor
+    ) -> None:
+        """Choose the next tokens of each row, behind its last and behind each guess, and tell them
+        as far as the guesses are right.
+        """
         for row in lasts:
             if not row.request.max_tokens:
                 self._end(row, "length")
-        going = [row for row in lasts if row.request.max_tokens]
-        if not going:
+        guessed = {row: guesses.get(row, ()) for row in lasts if row.request.max_tokens}
+        if not guessed:
             return
-        logits_RV = self.network.logits(hidden_ND[[lasts[row] for row in going]])
-        chosen = choose(usable(self.network, logits_RV), [self._turn(row) for row in going])
-        for row, token in zip(going, chosen, strict=True):
+        places = [
+            lasts[row] - back for row, ids in guessed.items() for back in range(len(ids), -1, -1)
+        ]
+        turns = [
+            self._turn(row, ids[:n]) for row, ids in guessed.items() for n in range(len(ids) + 1)
+        ]
+        logits_NV = self.network.logits(hidden_ND[places])
+        chosen = iter(choose(usable(self.network, logits_NV), turns))
+        for row, ids in guessed.items():
+            self._take(row, [next(chosen) for _ in range(len(ids) + 1)], ids)
+
+    def _take(self, row: Row, tokens: Sequence[Token], guesses: Sequence[int]) -> None:
+        """Tell a row's tokens, up to the first that was not guessed or the last of the answer."""
+        for token, guess in zip(tokens, (*guesses, None), strict=True):
             row.written += 1
             self.written += 1
             row.tokens.append(token.id)
+            row.length = len(row.tokens) - 1
             if reason := self._told(row, token):
-                self._end(row, reason)
+                return self._end(row, reason)
+            if token.id != guess:
+                return None
+        return None
 
-    def _turn(self, row: Row) -> tuple[Request, list[int], float]:
-        return row.request, row.tokens, row.uniform_T[row.written] if row.uniform_T else 0.0
+    def _turn(self, row: Row, guesses: Sequence[int] = ()) -> tuple[Request, list[int], float]:
+        """What its next token is chosen by, after some that are guessed."""
+        written = row.written + len(guesses)
+        uniform = row.uniform_T[written] if row.uniform_T else 0.0
+        return row.request, [*row.tokens, *guesses], uniform
 
     def _told(self, row: Row, token: Token) -> Reason | None:
         """Tell a token; why it was the last, if it was."""

@@ -3,8 +3,8 @@
     rows = generate(network, [[5, 8], [3]], Ending(64), Sampling(top_p=0.9), seeds=[1, 2])
     scored = score(network, [([5, 8], [[1], [2, 3]])])
 
-One row alone, a step that is compiled, and an encoder-decoder go by the `Reader`
-(`model.generation.stream`, `model.generation.choices`).
+A step that is compiled, and an encoder-decoder, go by the `Reader` (`model.generation.stream`,
+`model.generation.choices`).
 """
 
 import itertools
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from model.generation.choices import Scored, score_choices
+from model.generation.drafts import BEGIN
 from model.generation.ending import Continuation, Ending, Token
 from model.generation.engine import Capacity, Engine, complete
 from model.generation.reader import Network, check, fit
@@ -52,7 +53,7 @@ def generate(
     check(network, prompts, ending.max_tokens, start_ids)
     rows = [prompt for prompt in prompts for _ in range(samples)]
     seeds = range(len(rows)) if seeds is None else seeds
-    if not compiled and len(rows) > 1 and network.config.family == "decoder":
+    if not compiled and network.config.family == "decoder":
         return _by_engine(network, rows, ending, sampling, seeds, likeliest, progress)
     size = len(prompts) if compiled else BLOCK
     found: list[Continuation] = []
@@ -90,22 +91,62 @@ def _by_engine(
     def on_end(reason: Reason) -> None:
         progress(next(done), len(prompts))
 
-    room = network.config.context - ending.max_tokens
     asked = [
-        Request(
-            prompt=fit(prompt, room),
-            max_tokens=ending.max_tokens,
-            stop_ids=ending.stop_ids,
-            sampling=sampling,
-            seed=seed,
-            likeliest=likeliest,
-            on_token=one.take,
-            on_end=on_end,
-        )
+        _request(network, prompt, one, sampling, seed, likeliest, on_end)
         for prompt, seed, one in zip(prompts, seeds, written, strict=True)
     ]
-    complete(_engine(network, len(prompts)), asked)
+    complete(_engine(network, len(prompts), ending.max_tokens), asked)
     return [one.continuation() for one in written]
+
+
+def tokens(
+    network: Network,
+    prompt: Sequence[int],
+    ending: Ending,
+    sampling: Sampling = GREEDY,
+    *,
+    seed: int = 0,
+    likeliest: int = 0,
+    start_ids: Sequence[int] = (),
+    compiled: bool = False,
+) -> Iterator[Token]:
+    """What follows a prompt, as it is chosen; the arguments are those of `stream`."""
+    if compiled or network.config.family != "decoder":
+        how = {"likeliest": likeliest, "start_ids": start_ids, "compiled": compiled}
+        for (token,) in stream(network, [prompt], ending, sampling, seeds=[seed], **how):
+            if token is not None:
+                yield token
+        return
+    check(network, [prompt], ending.max_tokens, ())
+    written, told = _Written(ending), 0
+    engine = _engine(network, 1, ending.max_tokens)
+    engine.submit(_request(network, prompt, written, sampling, seed, likeliest))
+    while engine.step():
+        yield from written.tokens[told:]
+        told = len(written.tokens)
+
+
+def _request(
+    network: Network,
+    prompt: Sequence[int],
+    written: "_Written",
+    sampling: Sampling,
+    seed: int,
+    likeliest: int,
+    on_end: Callable[[Reason], None] = lambda reason: None,
+) -> Request:
+    """What is asked of an engine for a prompt, cut where it leaves no room."""
+    ending = written.ending
+    return Request(
+        prompt=fit(prompt, network.config.context - ending.max_tokens),
+        max_tokens=ending.max_tokens,
+        stop_ids=ending.stop_ids,
+        sampling=sampling,
+        seed=seed,
+        likeliest=likeliest,
+        on_token=written.take,
+        on_end=on_end,
+    )
 
 
 class _Written:
@@ -171,7 +212,7 @@ def score(
         _scoring(network, *asked[place], number, partial(tell, place, number))
         for place, number in _in_turn(left)
     ]
-    complete(_engine(network, len(requests)), requests)
+    complete(_engine(network, len(requests), 0), requests)
     return found
 
 
@@ -203,8 +244,8 @@ def _scoring(
     return Request(prompt=ids, max_tokens=0, scored_from=len(kept), likeliest=1, on_prompt=tell)
 
 
-def _engine(network: Network, rows: int) -> Engine:
-    tokens = max(Capacity().tokens, network.config.context)
-    return Engine(
-        network, Capacity(rows=max(1, min(rows, Capacity().rows)), chunk=CHUNK, tokens=tokens)
-    )
+def _engine(network: Network, rows: int, written: int) -> Engine:
+    """An engine for so many rows, each of which writes so many tokens at most."""
+    tokens, packing = max(Capacity().tokens, network.config.context), rows > 1 or written > BEGIN
+    rows = max(1, min(rows, Capacity().rows))
+    return Engine(network, Capacity(rows=rows, chunk=CHUNK, tokens=tokens, packing=packing))

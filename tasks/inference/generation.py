@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from tasks.tokens.encoder import Encoder
 
 MOST_TOKENS = 64
-Precision = Literal["fp32", "bf16"]
-"""What a network computes in; its weights are rounded to it as they are read."""
+Precision = Literal["fp32", "fp16", "bf16"]
+"""What weights are rounded to as they are read, and a network computes in; in fp16 on a CPU large
+matrices alone are rounded, and all is computed in fp32.
+"""
 FILES = ("config.json", "tokenizer.json")
 
 
@@ -61,7 +63,8 @@ class GenerationSettings(Settings):
     )
     precision: Precision = Field(
         "fp32",
-        description="bf16: half the memory, less time a token, scores to two or three digits",
+        description="fp16: half the memory, on a CPU less time a token, scores to three digits; "
+        "bf16: to two or three, and less time where a device multiplies it",
     )
 
 
@@ -136,11 +139,15 @@ def load_model(folder: Path, precision: Precision = "fp32") -> "tuple[Network, E
             f"{folder} is not a model folder: it has no {', '.join(missing)}; "
             "`headrace ls` lists the models of this machine"
         )
+    kinds = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+    rounded = precision == "fp16" and not torch.cuda.is_available()
     try:
-        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        network, tokens = hub.load(folder, dtype), encoder.load(whole)
+        network = hub.load(folder, torch.float32 if rounded else kinds[precision])
+        tokens = encoder.load(whole)
     except ValueError as error:
         raise BadInput(str(error)) from error
+    if rounded:
+        network = _in_halves(network)
     if tokens.ids > network.config.vocab_size:
         raise BadInput(
             f"{folder}: its tokenizer has {tokens.ids} tokens and its model "
@@ -148,6 +155,17 @@ def load_model(folder: Path, precision: Precision = "fp32") -> "tuple[Network, E
         )
     network.usable = tokens.ids
     return network, tokens
+
+
+def _in_halves(network: "Network") -> "Network":
+    """The network with its large matrices in fp16. Raises BadInput where PyTorch cannot multiply
+    them.
+    """
+    from model.generation.packed import Half, available, packed
+
+    if not available(Half):
+        raise BadInput("precision is fp16, which PyTorch cannot multiply on this CPU; take fp32")
+    return packed(network, Half)
 
 
 def start_ids(folder: Path, network: "Network", encoder: "Encoder") -> list[int]:
@@ -181,7 +199,7 @@ def write(
     Greedy and sampled ones come as they are chosen, those of beam search and mbr all at last.
     Raises ValueError for settings the model's context has no room for.
     """
-    from model.generation import beam_search, stream
+    from model.generation import beam_search, tokens
 
     ending, sampling = _ending(network, encoder, settings), _sampling(settings)
     if settings.decoding == "beam":
@@ -193,19 +211,16 @@ def write(
     elif settings.decoding == "mbr" and not sampling.greedy:
         yield from _minimum_risk(network, encoder, prompt, settings, start_ids)
     else:
-        steps = stream(
+        yield from tokens(
             network,
-            [prompt],
+            prompt,
             ending,
             sampling,
-            seeds=[settings.seed],
+            seed=settings.seed,
             likeliest=settings.top_logprobs,
             start_ids=start_ids,
             compiled=settings.compile,
         )
-        for (token,) in steps:
-            if token is not None:
-                yield token
 
 
 def most_typical(texts: Sequence[str]) -> int:

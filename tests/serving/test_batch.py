@@ -17,7 +17,9 @@ from flows.cli import app
 from flows.end_to_end import plan
 from flows.plan.dag import Dag
 from flows.recipe import validate
+from model.generation import packed
 from model.generation.engine import Engine
+from model.generation.packed import Half
 from tasks.inference.generation import GenerationSettings, generate_text
 from tasks.serving.batch import engine as batch
 from tests.published import published_folder
@@ -151,10 +153,13 @@ def test_a_model_computes_in_the_precision_that_is_asked_for(
 
     monkeypatch.setattr(Engine, "submit", submit)
     rows, to = counted(tmp_path / "rows.jsonl", 1), tmp_path / "out.jsonl"
-    for precision in ("fp32", "bf16"):
+    monkeypatch.setattr(packed, "SMALLEST", 1)
+    for precision in ("fp32", "bf16", "fp16"):
         assert infer(folder, rows, to, "--precision", precision)["asked"] == 1
     kinds = [engine.network.embedding.weight.dtype for engine in engines]
-    assert kinds == [torch.float32, torch.bfloat16]
+    assert kinds == [torch.float32, torch.bfloat16, torch.float32]
+    halves = [any(type(m) is Half for m in engine.network.modules()) for engine in engines]
+    assert halves == [False, False, True]
 
 
 def test_samples_are_those_of_generate_and_answers_can_have_a_form(

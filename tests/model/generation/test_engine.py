@@ -8,15 +8,23 @@ import pytest
 import torch
 
 from model.config import LatentConfig, ModelConfig
-from model.generation import GREEDY, Ending, Sampling, generate
+from model.generation import GREEDY, Ending, Sampling, drafts, stream
 from model.generation.ending import Token
 from model.generation.engine import Capacity, Engine, Full, complete
-from model.generation.packed import packed
+from model.generation.packed import Half, packed
 from model.generation.request import Penalties, Request
 from model.ragged import Slots
 from model.transformer import Transformer
 
-SIZES = {"width": 32, "depth": 2, "heads": 4, "kv_heads": 2, "head_dim": 8, "ffn_width": 48}
+SIZES = {
+    "vocab_size": 97,
+    "width": 32,
+    "depth": 2,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_dim": 8,
+    "ffn_width": 48,
+}
 LATENT = LatentConfig(kv_rank=8, query_rank=None, rope_dim=4, value_dim=8)
 SHAPES: dict[str, dict[str, Any]] = {
     "rope": {},
@@ -31,7 +39,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 def network_of(**shape: Any) -> Transformer:
     torch.manual_seed(3)
-    config = ModelConfig(vocab_size=97, context=96, **(SIZES | shape))
+    config = ModelConfig(context=96, **(SIZES | shape))
     network = Transformer(config).eval()
     with torch.no_grad():
         for parameter in network.parameters():
@@ -42,6 +50,11 @@ def network_of(**shape: Any) -> Transformer:
 @pytest.fixture(scope="module")
 def network() -> Transformer:
     return network_of()
+
+
+def by_reader(network: Transformer, prompt: Sequence[int], *how: Any, **more: Any) -> list[Token]:
+    """What follows a prompt, without the engine."""
+    return [token for (token,) in stream(network, [prompt], *how, **more) if token is not None]
 
 
 def prompts(count: int) -> list[list[int]]:
@@ -94,7 +107,7 @@ def test_rows_end_to_end_are_scored_as_alone(shape: str) -> None:
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0.9, top_p=0.9)])
-def test_answers_are_those_of_generate(network: Transformer, sampling: Sampling) -> None:
+def test_answers_are_those_of_the_reader(network: Transformer, sampling: Sampling) -> None:
     engine = Engine(network, Capacity(rows=3, chunk=8))
     answers = [Answer() for _ in range(7)]
     stops = frozenset(range(10))
@@ -104,12 +117,12 @@ def test_answers_are_those_of_generate(network: Transformer, sampling: Sampling)
     ]
     complete(engine, asked)
     for number, (answer, prompt) in enumerate(zip(answers, prompts(7), strict=True)):
-        (alone,) = generate(
-            network, [prompt], Ending(12, stops), sampling, seeds=[number], likeliest=number % 3
+        alone = by_reader(
+            network, prompt, Ending(12, stops), sampling, seeds=[number], likeliest=number % 3
         )
-        assert [t.id for t in answer.tokens] == alone.ids
-        assert answer.reason == alone.reason
-        for ours, theirs in zip(answer.tokens, alone.tokens, strict=True):
+        assert [t.id for t in answer.tokens] == [t.id for t in alone]
+        assert answer.reason == ("length" if len(alone) == 12 else "stop")
+        for ours, theirs in zip(answer.tokens, alone, strict=True):
             assert ours.log_prob == pytest.approx(theirs.log_prob, abs=1e-4)
             assert [i for i, _ in ours.likeliest] == [i for i, _ in theirs.likeliest]
     assert not engine.rows
@@ -134,8 +147,7 @@ def test_a_beginning_that_was_read_is_not_read_again(
     again, beside = Answer(), Answer()
     complete(engine, [again.request(further, most=1), beside.request([*said, 7], most=1)])
     assert sum(read) == (1 + 1) + 1, "of the first, its last token was chosen and never read"
-    (alone,) = generate(network, [further], Ending(1))
-    assert [t.id for t in again.tokens] == alone.ids
+    assert again.tokens[0].id == by_reader(network, further, Ending(1))[0].id
 
 
 def test_equal_prompts_at_once_are_read_once(
@@ -235,8 +247,8 @@ def test_slots_are_laid_out_anew_for_longer_rows_and_more_of_them(network: Trans
     complete(engine, [a.request(ids, most=3) for a, ids in zip(answers[1:], read[1:], strict=True)])
     assert small < (len(engine.slots.lengths), engine.slots.room) == (20, 64)
     for answer, prompt in zip(answers, read, strict=True):
-        (alone,) = generate(network, [prompt], Ending(3))
-        assert [t.id for t in answer.tokens] == alone.ids
+        alone = by_reader(network, prompt, Ending(3))
+        assert [t.id for t in answer.tokens] == [t.id for t in alone]
 
 
 def test_matrices_in_bf16_are_laid_out_too() -> None:
@@ -247,7 +259,7 @@ def test_matrices_in_bf16_are_laid_out_too() -> None:
     with torch.inference_mode():
         qkv = packed(network).blocks[0].attention.inner.qkv
         told = qkv(x_ND)
-        assert qkv.pack.blocks is not None
+        assert qkv.blocks is not None
         plain = network.blocks[0].attention.inner.qkv(x_ND)
     assert torch.allclose(told.float(), plain.float(), atol=1e-2, rtol=2e-2)
 
@@ -262,9 +274,66 @@ def test_matrices_laid_out_for_few_rows_give_the_same() -> None:
         told.append([token for answer in answers for token in answer.tokens])
         qkv = engine.network.blocks[0].attention.inner.qkv
         assert (type(qkv) is torch.nn.Linear) is not packing
-    assert (
-        qkv.pack.blocks is not None and qkv.weight is network.blocks[0].attention.inner.qkv.weight
-    )
+    assert qkv.blocks is not None and qkv.weight is network.blocks[0].attention.inner.qkv.weight
     assert [token.id for token in told[0]] == [token.id for token in told[1]]
     for plain, quick in zip(*told, strict=True):
         assert quick.log_prob == pytest.approx(plain.log_prob, abs=1e-4)
+
+
+def test_matrices_in_fp16_give_nearly_the_same_in_fp32() -> None:
+    network = network_of(width=512, depth=1, heads=8, kv_heads=8, head_dim=64, vocab_size=600)
+    small = packed(network, Half)
+    ids = torch.tensor([[5, 6, 7]])
+    with torch.inference_mode():
+        plain, told = network.logits(network(ids)), small.logits(small(ids))
+        again = packed(small)
+        assert again.logits(again(ids)).equal(told), "laid out once, it stays"
+    assert type(small.blocks[0].attention.inner.qkv) is Half and told.dtype == torch.float32
+    error = float((told - plain).norm() / plain.norm())
+    assert 1e-6 < error < 2e-3
+    kept = sum(parameter.numel() for parameter in small.parameters())
+    assert kept < sum(parameter.numel() for parameter in network.parameters()) / 2
+
+
+@pytest.fixture
+def guessing(monkeypatch: pytest.MonkeyPatch) -> Transformer:
+    """A network whose next tokens are guessed from the first step on."""
+    monkeypatch.setattr(drafts, "LEAST", 1)
+    monkeypatch.setattr(drafts, "BEGIN", 0)
+    return network_of(width=512, heads=8, kv_heads=8, head_dim=64)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0.9)])
+@pytest.mark.parametrize("right", [True, False])
+def test_what_is_guessed_changes_the_steps_and_not_the_answers(
+    guessing: Transformer, sampling: Sampling, right: bool
+) -> None:
+    engine, answers = Engine(guessing, Capacity(rows=3)), [Answer() for _ in range(3)]
+    if not right:
+        engine.drafts.quick = network_of(width=512, heads=8, kv_heads=8, head_dim=64)
+        with torch.no_grad():
+            engine.drafts.quick.embedding.weight.mul_(-1)
+    stops, steps = frozenset({3, 4}), 0
+    for number, (answer, prompt) in enumerate(zip(answers, prompts(3), strict=True)):
+        asked = answer.request(prompt, 20, sampling=sampling, seed=number, stop_ids=stops)
+        engine.submit(asked)
+    while engine.step():
+        steps += 1
+    for number, (answer, prompt) in enumerate(zip(answers, prompts(3), strict=True)):
+        alone = by_reader(guessing, prompt, Ending(20, stops), sampling, seeds=[number])
+        assert [t.id for t in answer.tokens] == [t.id for t in alone]
+        for ours, theirs in zip(answer.tokens, alone, strict=True):
+            assert ours.log_prob == pytest.approx(theirs.log_prob, abs=1e-3)
+    longest = max(len(answer.tokens) for answer in answers)
+    assert steps < longest / 2 if right else steps >= longest
+
+
+def test_after_guesses_a_conversation_goes_on_from_what_was_read(guessing: Transformer) -> None:
+    engine, first, second = Engine(guessing), Answer(), Answer()
+    said = list(range(20, 50))
+    complete(engine, [first.request(said, 9)])
+    further = [*said, *(t.id for t in first.tokens), 5]
+    complete(engine, [second.request(further, 9)])
+    alone = by_reader(guessing, further, Ending(9))
+    assert [t.id for t in second.tokens] == [t.id for t in alone]
+    assert engine.read == len(said) + 2
