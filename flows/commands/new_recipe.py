@@ -8,6 +8,7 @@ from pathlib import Path
 from cluster.errors import BadInput
 from flows.recipe import validate
 from flows.yaml_values import read_yaml
+from tasks.data.reading.decompress import Damaged
 from tasks.data.reading.encodings import AUTO
 from tasks.data.reading.records import is_utf8, keys
 from tasks.data.reading.settings import SourceSettings
@@ -106,7 +107,9 @@ def _source(path: str, text: str | None) -> str:
     settings, fields = SourceSettings(path=path), list[str]()
     lines = f"  - path: {json.dumps(path)}   # a file, glob, folder or URL\n"
     if "://" not in path:
-        file = _first_file(settings)
+        file, damaged = _first_file(settings)
+        if damaged:
+            lines += f"    on_damaged: skip   # {damaged} is damaged, and counted as left out\n"
         if not is_utf8(file):
             settings = settings.model_copy(update={"encoding": AUTO})
             lines += f"    encoding: {AUTO}   # it is not UTF-8; or name it, such as cp1252\n"
@@ -125,12 +128,22 @@ def _source(path: str, text: str | None) -> str:
     return f"{lines}    text: {json.dumps(chosen)}   # {told}\n"
 
 
-def _first_file(settings: SourceSettings) -> SourceFile:
-    """A source's first file. Raises BadInput where it has none."""
+def _first_file(settings: SourceSettings) -> tuple[SourceFile, str]:
+    """A source's first file that can be read and has something in it, and the name of a damaged one
+    before it. Raises BadInput where there is none.
+    """
     (source,) = resolve((settings,))
-    if not source.files:
-        raise BadInput(f"source '{settings.path}' has no file that can be read as text")
-    return source.files[0]
+    damaged, last = "", None
+    for file in [file for file in source.files if file.size] or source.files:
+        try:
+            is_utf8(file)
+            keys(file, settings)
+            return file, damaged
+        except Damaged as error:
+            damaged, last = damaged or file.name, error
+    if last:
+        raise last
+    raise BadInput(f"source '{settings.path}' has no file that can be read as text")
 
 
 def _is_a_value(name: str) -> bool:

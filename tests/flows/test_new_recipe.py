@@ -57,6 +57,23 @@ def test_a_table_in_another_encoding_says_so(folder: Path) -> None:
         write_recipe(["tickets.csv", "other.yaml"], None, "text")
 
 
+def test_a_damaged_or_empty_file_does_not_keep_the_others_from_being_looked_at(
+    folder: Path,
+) -> None:
+    rows = b'{"title": "a", "body": "The mill turns."}\n'
+    (folder / "mixed").mkdir()
+    (folder / "mixed" / "a.jsonl").write_bytes(b"")
+    (folder / "mixed" / "b.jsonl.gz").write_bytes(gzip.compress(rows * 9)[:-9])
+    (folder / "mixed" / "c.csv").write_text('"a" b,c\n')
+    with pytest.raises(BadInput, match=r"b\.jsonl\.gz is damaged|c\.csv"):
+        write_recipe(["mixed"], None, None)
+    (folder / "mixed" / "d.jsonl").write_bytes(rows)
+    written = write_recipe(["mixed"], None, None)
+    (source,) = load(str(written)).sources
+    assert (source.on_damaged, source.text) == ("skip", "body")
+    assert "b.jsonl.gz is damaged" in written.read_text()
+
+
 def test_without_text_it_is_of_the_embedded_corpus() -> None:
     recipe = load(str(write_recipe([], None, None)))
     assert (recipe.name, recipe.sources[0].path) == ("mine", "python://stdlib")

@@ -74,7 +74,11 @@ def keys(file: SourceFile, settings: SourceSettings) -> list[str]:
         if suffix in (".parquet", ".arrow"):
             return columns(entry, suffix)
         if suffix in (".csv", ".tsv"):
-            return next(_cells(entry, settings, suffix), [])
+            cells = _cells(entry, settings, suffix)
+            try:
+                return next(cells, [])
+            except csv.Error as error:
+                raise _misquoted(entry, cells.line_num, error) from error
         if suffix in ROWS:
             return _first_keys(entry.text_chunks())
     return []
@@ -164,10 +168,14 @@ def _csv(entry: Entry, settings: SourceSettings, suffix: str) -> Iterator[Found]
             elif values:
                 yield Record(reader.line_num, reason="wrong_field_count", sample=show(values))
     except csv.Error as error:
-        raise Damaged(
-            f"{entry.shown}, line {reader.line_num}: {error}; if its quotes are part of the text, "
-            "say `quotes: false` in the source; `on_damaged: skip` leaves the file out"
-        ) from error
+        raise _misquoted(entry, reader.line_num, error) from error
+
+
+def _misquoted(entry: Entry, line: int, error: csv.Error) -> Damaged:
+    return Damaged(
+        f"{entry.shown}, line {line}: {error}; if its quotes are part of the text, "
+        "say `quotes: false` in the source; `on_damaged: skip` leaves the file out"
+    )
 
 
 def _cells(entry: Entry, settings: SourceSettings, suffix: str) -> Any:
