@@ -63,11 +63,15 @@ class ExpertLayer(nn.Module):
         order = chosen_NA.flatten().argsort(stable=True)
         tokens = order // chosen_NA.shape[1]
         x_MD, load_X = x_ND[tokens], loads(chosen_NA, here + divided)[:here]
-        if on_gpu(x_ND):
-            made_MD = self._grouped(x_MD, load_X, all_here=not divided)
-        else:
+        if not on_gpu(x_ND):
             made_MD = self._one_by_one(x_MD, load_X)
             order, tokens = order[: len(made_MD)], tokens[: len(made_MD)]
+        elif divided:
+            theirs_M1 = torch.arange(len(x_MD), device=x_MD.device)[:, None] >= load_X.sum()
+            made_MD = self._grouped(x_MD.masked_fill(theirs_M1, 0), load_X)
+            made_MD = made_MD.masked_fill(theirs_M1, 0)
+        else:
+            made_MD = self._grouped(x_MD, load_X)
         weighted_MD = made_MD * weights_NA.flatten()[order, None].to(made_MD.dtype)
         return torch.zeros_like(x_ND, dtype=weighted_MD.dtype).index_add(0, tokens, weighted_MD)
 
@@ -81,19 +85,15 @@ class ExpertLayer(nn.Module):
         ]
         return torch.cat(parts)
 
-    def _grouped(self, x_MD: Tensor, load_X: Tensor, all_here: bool) -> Tensor:
+    def _grouped(self, x_MD: Tensor, load_X: Tensor) -> Tensor:
         """The same in one product of all experts each way: a GPU need not say how many tokens each
-        has. Rows that are no expert's are 0.
+        has. It leaves rows that are no expert's, and their gradients, as memory has them.
         """
         dtype = half(x_MD.device.type) or x_MD.dtype
         ends_X = load_X.cumsum(0).to(torch.int32)
         up_XDF, down_XFD = (w.to(dtype).transpose(1, 2) for w in (self.up, self.down))
-        theirs_M1 = torch.arange(len(x_MD), device=x_MD.device)[:, None] >= ends_X[-1]
-        if not all_here:  # the products leave such rows, and their gradients, as memory has them
-            x_MD = x_MD.masked_fill(theirs_M1, 0)
         inner_MF = F.grouped_mm(x_MD.to(dtype), up_XDF, offs=ends_X)
-        made_MD = F.grouped_mm(activate(self.activation, inner_MF), down_XFD, offs=ends_X)
-        return made_MD if all_here else made_MD.masked_fill(theirs_M1, 0)
+        return F.grouped_mm(activate(self.activation, inner_MF), down_XFD, offs=ends_X)
 
 
 def loads(chosen_NA: Tensor, experts: int) -> Tensor:
